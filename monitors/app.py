@@ -44,13 +44,10 @@ from monitors.alerting.rules import problems_of, removal_warnings, rules_of
 from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.api.alerts import alert_handlers
+from monitors.api.alerts import alert_handlers, rule_handlers
 from monitors.api.app import Insight, Pages, admin_app
-from monitors.api.compare import compare_handlers
-from monitors.api.labels import label_handlers
-from monitors.api.rules import rule_handlers
+from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
-from monitors.api.sources import source_handlers
 from monitors.api.templates import template_handlers
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluator import is_judged

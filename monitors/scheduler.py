@@ -28,11 +28,9 @@ from gaugeway.storage.stores import Query, StateStore, Store
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
-from monitors.analysis.covariates import Covariates, covariates
-from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
-from monitors.analysis.quality import Quality, estimate, largest
-from monitors.analysis.recent_sums import RecentSums
+from monitors.analysis.quality import Covariates, Quality, covariates, estimate, largest
+from monitors.analysis.recent_sums import GrowingWindow, RecentSums
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, TIMEOUT_S, BudgetFactor, Evaluator, evaluate
 from monitors.evaluation.first_exchange import has_exchange, log_first

@@ -19,7 +19,7 @@ from statistics import NormalDist
 import numpy as np
 
 from gaugeway.storage.sums import WeightedSums
-from monitors.analysis.covariates import covariates
+from monitors.analysis.quality import covariates
 from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
 from monitors.statistics.control_variate import fitted, powered, sums
 from monitors.statistics.weighted_mean import hajek_from_sums

@@ -11,27 +11,24 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.errors import on_error, on_failure
 from dashboards.web.events import event_handlers
-from dashboards.web.find import find_handlers
 from dashboards.web.frame_first import FrameFirst, renders
+from dashboards.web.gateways import gateway_urls
 from dashboards.web.login import login_handlers, page_guard
-from dashboards.web.readings.gateway_scrape import gateway_urls
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
 from dashboards.web.templating import add_security_headers, asset_handler, assets
 from dashboards.web.templating import templates as page_templates
-from dashboards.web.views.alert_forms import alert_form_handlers
-from dashboards.web.views.alerts import alert_view_handlers
+from dashboards.web.views.alerts import alert_form_handlers, alert_view_handlers
 from dashboards.web.views.app import app_handlers
 from dashboards.web.views.compare import compare_view_handlers
 from dashboards.web.views.conversations import conversation_handlers
 from dashboards.web.views.exchange import exchange_handlers
-from dashboards.web.views.explore import explore_handlers
+from dashboards.web.views.explore import explore_handlers, find_handlers
 from dashboards.web.views.overview import overview_handlers
 from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers
 from dashboards.web.views.review import review_handlers
 from dashboards.web.views.settings import settings_handlers
-from dashboards.web.views.sources import source_view_handlers
-from dashboards.web.views.topics import topic_handlers
+from dashboards.web.views.sources import source_view_handlers, topic_handlers
 from dashboards.web.views.welcome import welcome_handlers
 from gaugeway.records import Supplement
 from gaugeway.settings.shared import Config

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jinja2 import PackageLoader
 from markupsafe import Markup
 
 from dashboards.web import format as words
-from dashboards.web.templating import environment
+from dashboards.web.templating import FILTERS, environment
 from monitors.statistics.confidence_sequence import Level
 
 INTERVALS = 6
@@ -23,15 +24,13 @@ INTERVALS = 6
 STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 _TICKS = 40
 _DATES_FROM_S = 4 * 86_400
-_DRAWINGS = environment(
-    PackageLoader("dashboards.web", "drawings"),
-    {"iso": words.iso, "count": words.count, "duration": words.duration},
-)
+DRAWINGS = environment(PackageLoader("dashboards.web", "drawings"), FILTERS | {"ago": words.when})
+"""Charts and phrases that Python fills in."""
 
 
 def drawn(drawing: str, **parts: Any) -> Markup:
     """Fill in one of the drawings."""
-    return Markup(_DRAWINGS.get_template(f"{drawing}.svg").render(parts))  # noqa: S704 - the drawings escape texts
+    return Markup(DRAWINGS.get_template(f"{drawing}.svg").render(parts))  # noqa: S704 - the drawings escape texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,3 +211,61 @@ def time_ticks(since: float, until: float) -> list[float]:
     step = next((seconds for seconds in STEPS_S if (until - since) / seconds <= INTERVALS), STEPS_S[-1])
     first, last = math.ceil(since / step), math.floor(until / step)
     return [float(index * step) for index in range(first, last + 1)][:_TICKS]
+
+
+_MIDDLE, _HALF_WIDTH = 120.0, 110.0
+"""Of the scale, in pixels."""
+_ROUND = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A gain of B over A, positive if B is better, with its interval if there is one."""
+
+    gain: float
+    low: float | None = None
+    high: float | None = None
+
+
+def effect_of(difference: float, low: float | None, high: float | None, *, lower_is_better: bool) -> Effect:
+    """The effect of a difference B - A on the metric's own scale.
+
+    >>> effect_of(0.1, 0.05, 0.2, lower_is_better=True)
+    Effect(gain=-0.1, low=-0.2, high=-0.05)
+    """
+    if not lower_is_better:
+        return Effect(gain=difference, low=low, high=high)
+    return Effect(gain=-difference, low=None if high is None else -high, high=None if low is None else -low)
+
+
+def reach(effects: Iterable[Effect], margin: float) -> float:
+    """Half the width of the common scale: all effects, most of their intervals, and the margin lie within.
+
+    >>> reach([Effect(gain=0.01, low=-0.02, high=0.04)], 0.02), reach([], 0.0)
+    (0.05, 0.01)
+    """
+    found = list(effects)
+    ends = sorted(
+        max(abs(effect.low), abs(effect.high)) for effect in found if effect.low is not None and effect.high is not None
+    )
+    most = ends[math.ceil(0.75 * len(ends)) - 1] if ends else 0.0
+    wanted = max([most, 1.5 * margin, *(abs(effect.gain) for effect in found)])
+    return next((bound for bound in _ROUND if bound >= wanted), _ROUND[-1])
+
+
+def forest_row(effect: Effect, *, reach: float, margin: float, title: str) -> Markup:
+    """The plot of one row: a line at no difference, one at the margin, the interval, the effect.
+
+    An interval that goes beyond the scale ends in an arrow.
+    """
+    x = partial(_x, reach=reach)
+    return drawn("forest_row", effect=effect, reach=reach, margin=margin, title=title, x=x)
+
+
+def forest_axis(reach: float, margin: float) -> Markup:
+    """The scale, to stand above the rows."""
+    return drawn("forest_axis", reach=reach, margin=margin)
+
+
+def _x(value: float, reach: float) -> float:
+    return round(_MIDDLE + min(1.0, max(-1.0, value / reach)) * _HALF_WIDTH, 1)

@@ -12,8 +12,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, NotAuthorizedException, TooManyRequestsException
 from litestar.response import Redirect
 
-from dashboards.web.site import Site
-from dashboards.web.texts import TEXTS
+from dashboards.web.site import TEXTS, Site
 from gaugeway.runtime.auth import HostNotAllowedError
 from monitors.api.errors import accepts_page, as_json
 

@@ -1,23 +1,80 @@
-"""The overview's matrix: a row per app, a cell per metric; filtered, sorted and cut to one page. Pure."""
+"""The overview's matrix: a row per app, a cell per metric with the trend of 24 hours; filtered, sorted, cut. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dashboards.web.charts import trend_line
-from dashboards.web.format import number
-from dashboards.web.readings.gateway_traffic import AppTraffic
-from dashboards.web.readings.trends import HOURS, dots_of, movement
+from dashboards.web.charts import Dot, trend_line
+from dashboards.web.format import MIN_N, number
+from dashboards.web.gateways import AppTraffic
 from gaugeway.storage.stores import Summary
+from gaugeway.storage.sums import WeightedSums
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.analysis.series import HOUR_S, Stream
+from monitors.statistics.confidence_sequence import confidence_sequence
+from monitors.statistics.weighted_mean import hajek_from_sums
 
+HOURS = 24
+WIDTHS = (2, 3, 6, 12)
+"""Hours of a chart's dot: the fewest with which most dots have a basis for an interval."""
+RECENT_HOURS = 6
+
+
+def dots_of(hours: Sequence[tuple[float, Summary]], now: float) -> tuple[list[Dot], int]:
+    """Chart dots of a stream, oldest first, and the hours of each; the last one holds the current hour."""
+    last = math.floor(now / HOUR_S)
+    dots: list[Dot] = []
+    for width in WIDTHS:
+        groups: dict[int, list[Summary]] = {}
+        for start, summary in hours:
+            groups.setdefault((last - math.floor(start / HOUR_S)) // width, []).append(summary)
+        dots = []
+        for index, some in sorted(groups.items(), reverse=True):
+            begin = (last + 1 - (index + 1) * width) * HOUR_S
+            made = dot(begin, sum(some, WeightedSums()), width * HOUR_S)
+            dots += [made] if made is not None else []
+        if 2 * len(dots) > len(groups):
+            return dots, width
+    return dots, WIDTHS[-1]
+
+
+def dot(start: float, sums: WeightedSums, seconds: float = HOUR_S) -> Dot | None:
+    """Chart dot of a period starting at `start`, without an interval; None below `MIN_N` effective scores."""
+    found = hajek_from_sums(sums)
+    if found is None or found.n_eff < MIN_N:
+        return None
+    return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), n=found.n)
+
+
+def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_better: bool) -> str:
+    """Compare the last six hours with those before, in words.
+
+    A change is reported only if the confidence sequences do not overlap: they stay valid however often the page is
+    loaded.
+    """
+    edge = now - RECENT_HOURS * HOUR_S
+    sums = {False: WeightedSums(), True: WeightedSums()}
+    for start, summary in hours:
+        sums[start >= edge] += summary
+    old, new = (hajek_from_sums(side) for side in sums.values())
+    if old is None or new is None or min(old.n_eff, new.n_eff) < MIN_N:
+        return "too few scores to compare"
+    (old_low, old_high), (new_low, new_high) = confidence_sequence(old), confidence_sequence(new)
+    if new_low <= old_high and old_low <= new_high:
+        return "no clear change"
+    better = (new.mean > old.mean) != lower_is_better
+    return f"{'better' if better else 'worse'} over {RECENT_HOURS} h: {old.mean:.2f} to {new.mean:.2f}"
+
+
+Hours = Mapping[Stream, Sequence[tuple[float, Summary]]]
+"""Hourly sums by app and metric."""
 ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
 """States of a rule, worst first."""
 TRAFFIC = {
@@ -164,10 +221,10 @@ def is_descending(column: str, lower_is_better: Collection[str]) -> bool:
 def cell(
     row: AppRow,
     metric: str,
-    hours: Mapping[Stream, Sequence[tuple[float, Summary]]],
-    *,
-    lower_is_better: Collection[str],
     now: float,
+    *,
+    hours: Hours,
+    lower_is_better: Collection[str],
 ) -> Cell | None:
     """The cell of a metric; None where the app has no score of it."""
     quality = row.qualities.get(metric)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from litestar import Request
 from litestar.connection import ASGIConnection
@@ -17,11 +17,10 @@ from litestar.exceptions import PermissionDeniedException
 from litestar.response import Redirect, Template
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.readings.gateway_scrape import Answer, ask_all, reading_of
+from dashboards.web.gateways import Answer, ask_all, reading_of
 from dashboards.web.sessions import Sessions
-from dashboards.web.texts import TEXTS
-from dashboards.web.time_range import TimeRange
-from dashboards.web.toolbar import toolbar
+from dashboards.web.toolbar import TimeRange, toolbar
+from gaugeway.data_files import table
 from gaugeway.records import Supplement
 from gaugeway.runtime.auth import TokenCheck, has_token
 from gaugeway.settings.shared import Config
@@ -224,3 +223,23 @@ def _own(request: Page) -> str:
     if request.method not in ("GET", "HEAD") or path.startswith("//"):
         return ""
     return f"{path}?{query}" if query else path
+
+
+TEXTS: dict[str, Any] = table("dashboards.web", "texts.toml")
+
+
+OPERATOR_COOKIE = "gaugeway_operator"
+KEPT_S = 365 * 86_400
+MAX_NAME = 200
+"""Characters of a name."""
+
+
+def operator_of(request: Page) -> str:
+    """The name that the visitor gave last; "" without one. It identifies nobody: anybody can write any name."""
+    given = unquote(request.cookies.get(OPERATOR_COOKIE, "")[: 12 * MAX_NAME], errors="replace")
+    return "".join(character for character in given if character.isprintable()).strip()[:MAX_NAME]
+
+
+def operator_cookie(site: Site, request: Page, name: str) -> Cookie:
+    """The cookie that remembers a name for a year."""
+    return site.cookie(request, OPERATOR_COOKIE, quote(name, safe=""), KEPT_S)

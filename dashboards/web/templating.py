@@ -25,6 +25,7 @@ from markupsafe import Markup
 from dashboards.web import format as words
 from dashboards.web.addresses import address_with, app_page
 from monitors.alerting.notifiers.message import headline, strength
+from monitors.alerting.slices import slice_words
 
 POLICY = "; ".join(
     [
@@ -57,6 +58,7 @@ FILTERS = {
     "listed": words.listed,
     "shortened": words.shortened,
     "strength": strength,
+    "slice_words": slice_words,
     "app_page": app_page,
     "with_fields": address_with,
     "in_path": partial(quote, safe=""),

@@ -1,14 +1,109 @@
-"""The bar under the navigation: time range, app, search, link and pause. Pure."""
+"""The bar under the navigation: the time range of a view and of its URL, app, search, link and pause. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
+
+from litestar.exceptions import HTTPException
 
 from dashboards.web.addresses import APP_PATH, APPS, app_page, fits_in_path
 from dashboards.web.format import iso
-from dashboards.web.time_range import PRESETS, TimeRange, address
+from monitors.analysis import captured
+
+PRESETS = (
+    ("15m", "15 minutes"),
+    ("1h", "1 hour"),
+    ("6h", "6 hours"),
+    ("24h", "24 hours"),
+    ("7d", "7 days"),
+    ("30d", "30 days"),
+)
+DEFAULT = "24h"
+MAX_FIELD = 40
+EMPTY = "The start of the time range must be before its end."
+_LEAST_S = 1.0
+_PAGING = ("after", "done")
+"""Parameters that belong to one time range or one action, and are dropped with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRange:
+    """From `since` up to `until` (Unix times, seconds), and the texts of the URL they come from ("" for now).
+
+    Without `until_text` the range ends now and moves on: it is live.
+    """
+
+    since: float
+    until: float
+    since_text: str = DEFAULT
+    until_text: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether the range ends now."""
+        return not self.until_text
+
+    @property
+    def seconds(self) -> float:
+        """Length in seconds."""
+        return self.until - self.since
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The URL parameters that give this range."""
+        return {"since": self.since_text} | ({"until": self.until_text} if self.until_text else {})
+
+    def previous(self) -> TimeRange:
+        """The period of the same length before this one, but not before 1970."""
+        begin = max(0.0, self.since - self.seconds)
+        return between(begin, max(self.since, begin + _LEAST_S))
+
+
+def between(since: float, until: float) -> TimeRange:
+    """A fixed range."""
+    return TimeRange(since=since, until=until, since_text=iso(since), until_text=iso(until))
+
+
+def time_range(params: Mapping[str, str], now: float, default: str = DEFAULT) -> TimeRange:
+    """Read `since` and `until` of a URL: 30m, 24h, 7d before now, or ISO dates or times (UTC).
+
+    Raises HTTPException (400) for an invalid or empty range, and for one of more than `captured.MAX_RANGE_S`.
+
+    >>> time_range({"since": "1h"}, 7200.0)
+    TimeRange(since=3600.0, until=7200.0, since_text='1h', until_text='')
+    """
+    texts = {name: params.get(name, "").strip()[:MAX_FIELD] for name in ("since", "until")}
+    since_text = texts["since"] or default
+    since = _moment("since", since_text, now)
+    until = _moment("until", texts["until"], now) if texts["until"] else now
+    if until - since < _LEAST_S:
+        raise HTTPException(status_code=400, detail=EMPTY)
+    try:
+        captured.check_length(since, until)
+    except ValueError as error:
+        raise HTTPException(status_code=400, detail=f"since: {error}") from None
+    return TimeRange(since=since, until=until, since_text=since_text, until_text=texts["until"])
+
+
+def address(path: str, params: Iterable[tuple[str, str]], **changes: str) -> str:
+    """URL of a view with some parameters changed; "" removes one. A change leaves the page of a list.
+
+    >>> address("/explore", [("app", "docs"), ("since", "1h"), ("after", "9~1~")], since="7d")
+    '/explore?app=docs&since=7d'
+    """
+    kept = [(name, value) for name, value in params if name not in changes and name not in _PAGING]
+    fields = [*kept, *((name, value) for name, value in changes.items() if value)]
+    return f"{path}?{urlencode(fields)}" if fields else path
+
+
+def _moment(name: str, text: str, now: float) -> float:
+    try:
+        return captured.moment(text, now)
+    except ValueError as error:
+        raise HTTPException(status_code=400, detail=f"{name}: {error}") from None
+
 
 MAX_APPS = 50
 """Apps in the list of the app picker: those with the most scores. Any other can be typed."""

@@ -18,7 +18,7 @@ from gaugeway.extensions import registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
 from gaugeway.settings.shared import Config
-from monitors.analysis.metric_names import UnknownMetricError, check_metric
+from monitors.analysis.captured import UnknownMetricError, check_metric
 from monitors.offline import comparison, dataset, progress, reports
 from monitors.offline.comparison import Comparison
 from monitors.offline.export import Exported

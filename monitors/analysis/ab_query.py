@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -15,7 +16,7 @@ from gaugeway.storage.stores.rollup_windows import joined, next_step
 from monitors.alerting.slices import narrowed, value_of
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, parts_of
-from monitors.analysis.ab_compare import Sides, sides
+from monitors.analysis.ab_compare import ALPHA, Compared, Sides, compare, sides
 
 Pairing = Literal["auto", "question", "off"]
 PERIOD = "period"
@@ -67,6 +68,14 @@ class Read(NamedTuple):
     partial: bool
 
 
+class ComparedVersions(NamedTuple):
+    """The comparison of each app and metric, and the scores behind it; `partial` if not all could be read."""
+
+    everything: list[Sides | Parts]
+    rows: list[Compared]
+    partial: bool
+
+
 class UnknownVersionError(ValueError):
     """Raised if a version has no score."""
 
@@ -113,6 +122,23 @@ async def read(store: Store, wanted: VersionQuery) -> Read:
         both.append(points)
         partial = partial or not all_of_it
     return Read(list(sides(*both)), partial)
+
+
+async def compare_versions(
+    store: Store,
+    wanted: VersionQuery,
+    *,
+    margin: float,
+    alpha: float = ALPHA,
+    lower_is_better: Callable[[str], bool],
+) -> ComparedVersions:
+    """Read the scores of both versions and compare them, those to the same question as pairs. Raises as `read`."""
+    everything, partial = await read(store, wanted)
+    keys = await keys_of(store, everything, "auto", most=wanted.few or AUTO_PAIRED_UP_TO)
+    rows = await asyncio.to_thread(
+        lambda: compare(everything, margin=margin, alpha=alpha, keys=keys, lower_is_better=lower_is_better)
+    )
+    return ComparedVersions(everything, rows, partial)
 
 
 async def _spread(store: Store, wanted: VersionQuery) -> tuple[list[list[ScoreHistogram]], list[str], bool]:

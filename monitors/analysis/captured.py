@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, ToolCall
+from gaugeway.settings.options import hint
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
-from monitors.metrics.registry import zero_is_best
+from monitors.metrics.registry import known, resolve, zero_is_best
 
 SEPARATOR = "~"
 """Separates the name of a metric from the label of a replay; `@` and `:` occur in names (precision@5, geval:tone)."""
@@ -167,3 +168,20 @@ def _record(evaluation: Evaluation) -> dict[str, Any]:
     if isinstance(outcome, Failed):
         return {"failed": outcome.error, "detail": outcome.detail, **facts}
     return {"skipped": outcome.reason, **facts}
+
+
+class UnknownMetricError(ValueError):
+    """Nothing has this name; the message names what there is."""
+
+
+async def check_metric(store: Store, name: str, *, since: float, until: float, enabled: Collection[str] = ()) -> None:
+    """Raise UnknownMetricError for a name of no metric, no signal and nothing stored from `since` to `until`.
+
+    `enabled` are the names of the metrics that run here. Of a replay's name ("faithfulness~other") the metric's counts.
+    """
+    plain = name.partition("~")[0]
+    named = resolve(plain)
+    if plain in enabled or plain in SIGNALS or (named is not None and named.target != plain):
+        return
+    if not await store.series(Query(since=since, until=until, metric=name, limit=1)):
+        raise UnknownMetricError(f"unknown metric {name!r}{hint(name, [*enabled, *known(), *SIGNALS])}")

@@ -1,61 +1,36 @@
-"""Silences, acknowledgements and dead letters over HTTP, for the admin port."""
+"""Silences, acknowledgements, dead letters, versions and baselines over HTTP, for the admin port."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from litestar import Request, delete, get, post
 from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException, NotFoundException, PermissionDeniedException
-from litestar.params import FromPath
+from litestar.params import FromPath, FromQuery
 
 from gaugeway.runtime import audit
 from gaugeway.settings import explained
 from monitors.alerting.acknowledgements import (
     MAX_VALUE,
     Ack,
+    Acknowledgements,
     Label,
     Matcher,
     Operator,
     Silence,
-    UndeliveredNotification,
 )
+from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import NotDeliveredError
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Comment = Annotated[str, msgspec.Meta(max_length=2000)]
-
-
-class AlertDesk(Protocol):
-    """Silences, acknowledgements and undelivered notifications; methods return False for an unknown id."""
-
-    async def silences(self) -> Sequence[Silence]:
-        """Every silence."""
-
-    async def silence(self, silence: Silence) -> None:
-        """Add a silence. Raises ValueError if there are too many."""
-
-    async def unsilence(self, silence_id: str, by: str = "") -> bool:
-        """End a silence."""
-
-    async def acknowledge(self, fingerprint: str, ack: Ack) -> bool:
-        """Acknowledge a firing alert."""
-
-    async def unacknowledge(self, fingerprint: str, by: str = "") -> bool:
-        """Remove an acknowledgement."""
-
-    async def undelivered(self) -> Sequence[UndeliveredNotification]:
-        """Undelivered notifications, as far as they are kept."""
-
-    async def retry(self, letter_id: str) -> bool:
-        """Deliver an undelivered notification now. Raises NotDeliveredError."""
 
 
 class NewMatcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,7 +59,7 @@ class NewAck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     comment: Comment = ""
 
 
-def alert_handlers(desk: AlertDesk) -> list[Any]:
+def alert_handlers(desk: Acknowledgements) -> list[Any]:
     """The handlers; the admin app guards them."""
     return [*_silence_handlers(desk), *_ack_handlers(desk), *_letter_handlers(desk)]
 
@@ -102,7 +77,7 @@ def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
     return connection.client.host if connection.client else None
 
 
-async def add_silence(desk: AlertDesk, silence: Silence, request: Request[Any, Any, Any], now: float) -> None:
+async def add_silence(desk: Acknowledgements, silence: Silence, request: Request[Any, Any, Any], now: float) -> None:
     """Add a silence that somebody asks for. Raises HTTPException."""
     if problems := silence.problems(now):
         raise HTTPException(status_code=400, detail="; ".join(problems))
@@ -113,7 +88,7 @@ async def add_silence(desk: AlertDesk, silence: Silence, request: Request[Any, A
     audit.tell("silence", by=silence.by, address=address_of(request), silence=silence.id, ends=silence.ends)
 
 
-async def delivered_now(desk: AlertDesk, letter_id: str, request: Request[Any, Any, Any]) -> bool:
+async def delivered_now(desk: Acknowledgements, letter_id: str, request: Request[Any, Any, Any]) -> bool:
     """Deliver an undelivered notification; return False for an unknown one. Raises HTTPException."""
     try:
         known = await desk.retry(letter_id)
@@ -125,7 +100,7 @@ async def delivered_now(desk: AlertDesk, letter_id: str, request: Request[Any, A
     return known
 
 
-def _silence_handlers(desk: AlertDesk) -> list[Any]:
+def _silence_handlers(desk: Acknowledgements) -> list[Any]:
     @get("/api/silences")
     async def silences() -> list[dict[str, Any]]:
         now = time.time()
@@ -147,7 +122,7 @@ def _silence_handlers(desk: AlertDesk) -> list[Any]:
     return [silences, silence, unsilence]
 
 
-def _ack_handlers(desk: AlertDesk) -> list[Any]:
+def _ack_handlers(desk: Acknowledgements) -> list[Any]:
     path = "/api/alerts/{fingerprint:str}/ack"
 
     @post(path, guards=[same_origin], status_code=200)
@@ -168,7 +143,7 @@ def _ack_handlers(desk: AlertDesk) -> list[Any]:
     return [acknowledge, unacknowledge]
 
 
-def _letter_handlers(desk: AlertDesk) -> list[Any]:
+def _letter_handlers(desk: Acknowledgements) -> list[Any]:
     @get("/api/dead-letters")
     async def dead_letters() -> list[dict[str, Any]]:
         return [asdict(notification) for notification in await desk.undelivered()]
@@ -208,3 +183,24 @@ async def _body(request: Request[Any, Any, Any], kind: type[T]) -> T:
         raise HTTPException(status_code=400, detail=f"body: not JSON: {error}") from error
     except RecursionError as error:
         raise HTTPException(status_code=400, detail="body: nested too deeply") from error
+
+
+def rule_handlers(engine: AlertEngine) -> list[Any]:
+    """The handlers; the admin app guards them."""
+
+    @get("/api/versions", sync_to_thread=False)
+    def versions() -> list[dict[str, Any]]:
+        return [asdict(version) for version in engine.versions.all()]
+
+    @post("/api/rules/{rule:str}/rebaseline", guards=[same_origin], status_code=200, sync_to_thread=False)
+    def rebaseline(
+        rule: FromPath[str], request: Request[Any, Any, Any], app: FromQuery[str | None] = None
+    ) -> dict[str, int]:
+        try:
+            streams = engine.rebaseline(rule, app)
+        except KeyError as error:
+            raise NotFoundException(f"no rule is called {rule!r}") from error
+        audit.tell("rebaseline", address=address_of(request), rule=rule, app=app, streams=streams)
+        return {"streams": streams}
+
+    return [versions, rebaseline]

@@ -29,6 +29,7 @@ from monitors.api.errors import as_json, on_error
 from monitors.api.openapi import SAMPLE_NAMES, openapi_handler
 
 DAY_S = 86_400.0
+_KINDS = {Score: "score", Skipped: "skipped", Failed: "failed"}
 _COMPRESSION = CompressionConfig(backend="gzip", minimum_size=1024, gzip_compress_level=5, exclude=["^/events$"])
 """Events are sent one by one, so they are left as they are. The page's cookies are SameSite=Strict: no other site can
 have a response compressed that holds both its own text and a visitor's form key."""
@@ -194,12 +195,5 @@ def _as_json(sample: Sample, evaluations: Sequence[Evaluation]) -> dict[str, Any
 
 
 def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
-    match evaluation.outcome:
-        case Score():
-            kind = "score"
-        case Skipped():
-            kind = "skipped"
-        case Failed():
-            kind = "failed"
     fields = asdict(evaluation)
-    return fields | {"outcome": {"kind": kind, **fields["outcome"]}}
+    return fields | {"outcome": {"kind": _KINDS[type(evaluation.outcome)], **fields["outcome"]}}

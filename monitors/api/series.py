@@ -6,22 +6,28 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from litestar import get
 from litestar.exceptions import ClientException
 from litestar.params import QueryParameter
 
-from gaugeway.records import Alert
 from gaugeway.settings.shared import Rule
 from gaugeway.signals import RISING
-from monitors.alerting.changes import Version
-from monitors.alerting.engine import StreamStatus
+from monitors.alerting.engine import AlertEngine
 from monitors.analysis import captured
+from monitors.analysis.captured import UnknownMetricError, check_metric
 from monitors.analysis.human_labels import Passings, default_passing
-from monitors.analysis.marks import Mark, ReferenceLine, marks_of, reference_lines
-from monitors.analysis.metric_names import UnknownMetricError, check_metric
-from monitors.analysis.series import SeriesGroup, SeriesQuery, SeriesReader, chosen_step
+from monitors.analysis.series import (
+    Mark,
+    ReferenceLine,
+    SeriesGroup,
+    SeriesQuery,
+    SeriesReader,
+    chosen_step,
+    marks_of,
+    reference_lines,
+)
 
 MAX_FIELD = 300
 _DAY_S = 86_400.0
@@ -31,27 +37,6 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": _DAY_S}
 
 Text = Annotated[str, QueryParameter(min_length=1, max_length=MAX_FIELD)]
 Given = Annotated[str, QueryParameter(max_length=MAX_FIELD)]
-
-
-class Versions(Protocol):
-    """Versions of models, prompts and tags seen in the traffic."""
-
-    def changes(self) -> Sequence[Version]:
-        """Versions that replaced an earlier one of the same kind."""
-
-
-class Watched(Protocol):
-    """The alert engine, as far as a series shows it."""
-
-    def alerts(self) -> Sequence[Alert]:
-        """Alerts, newest first."""
-
-    def streams(self) -> Sequence[StreamStatus]:
-        """Every watched stream."""
-
-    @property
-    def versions(self) -> Versions:
-        """The versions seen in the traffic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +70,7 @@ class SeriesSources:
     """What `/api/series` reads: the configured `rules`, the thresholds of metrics, and the names of those `enabled`."""
 
     reader: SeriesReader
-    watched: Watched
+    watched: AlertEngine
     rules: Sequence[Rule]
     passing: Passings = default_passing
     enabled: Sequence[str] = ()

@@ -15,12 +15,13 @@ from gaugeway.records import Sample
 from gaugeway.settings.shared import MAX_AUDITS, Config
 from gaugeway.storage.stores import StateStore, Store
 from gaugeway.storage.templates import ASKED, StoredTemplate, Templates
-from monitors.analysis.audited_capture import (
+from monitors.analysis.capture_coverage import (
     DAY_S,
     MAX_KEPT_S,
     STATE,
     Audit,
     Audits,
+    CaptureCoverage,
     Draws,
     Request,
     Result,
@@ -28,7 +29,6 @@ from monitors.analysis.audited_capture import (
     audits_in,
     request_of,
 )
-from monitors.analysis.capture_coverage import CaptureCoverage
 from monitors.evaluation.models import JudgeSetup
 from monitors.exporters.instruments import Instruments
 from monitors.judges import SPEND, Judge, JudgeError, Spend

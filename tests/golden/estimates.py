@@ -8,10 +8,9 @@ import numpy as np
 
 from gaugeway.storage.stores import Query
 from gaugeway.text.passage_identity import passage_names
-from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.incident.reading import incident_report
 from monitors.analysis.quality import estimate
-from monitors.analysis.recent_sums import RecentSums
+from monitors.analysis.recent_sums import GrowingWindow, RecentSums
 from monitors.analysis.series import SeriesQuery, SeriesReader
 from tests.golden.record import NOW, brief, plain
 from tests.golden.seeded import DAY_S, monitors

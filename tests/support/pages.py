@@ -24,9 +24,8 @@ from monitors.alerting.engine import AlertEngine
 from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.api.alerts import alert_handlers
+from monitors.api.alerts import alert_handlers, rule_handlers
 from monitors.api.app import admin_app
-from monitors.api.rules import rule_handlers
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.templates import template_handlers
 from monitors.exporters.instruments import AlertGauges, Instruments

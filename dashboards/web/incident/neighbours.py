@@ -1,7 +1,8 @@
-"""The exchanges before and after one in the list that a visitor comes from."""
+"""The exchanges beside one: before and after in the list one comes from, and similar failures."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import parse_qsl
 
+from dashboards.web.addresses import exchange, explore, fields_without
+from dashboards.web.incident.exchange_summary import question_of
 from dashboards.web.incident.explore_search import BY_VALUE
-from dashboards.web.incident.links import exchange, explore, fields_without
 from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.text.topics import most_alike
+from monitors.analysis.human_labels import Passings
 
 MAX_LIST = 2_000
 """Characters of the list's address in that of an exchange."""
@@ -148,3 +152,72 @@ def _first_other(points: Sequence[Point], sample_id: str) -> Point | None:
     """The first point after the exchange itself, or the first of all where it is not among them."""
     at = max((index for index, point in enumerate(points) if point.sample_id == sample_id), default=-1)
     return next((point for point in points[at + 1 :] if point.sample_id != sample_id), None)
+
+
+SIMILAR = 6
+MAX_READ = 300
+"""Failing evaluations of the app whose questions are compared: those with the worst scores."""
+WITHIN_S = 7 * 86_400.0
+"""Before and after the exchange."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Another failure: its question, score, and how alike the questions are (cosine, 1 for the same words)."""
+
+    question: str
+    value: float
+    likeness: float
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Similar:
+    """Failures of one metric, the most alike first."""
+
+    metric: str
+    rows: Sequence[Alike] = ()
+
+
+async def similar_failures(
+    store: Store, sample: Sample, evaluations: Sequence[Evaluation], passing: Passings, *, metric: str = ""
+) -> Similar | None:
+    """Find similar failures of `metric`, or of the first metric that the exchange fails; None if it fails none."""
+    failing = [
+        evaluation
+        for evaluation in evaluations
+        if evaluation.metric not in SIGNALS
+        and isinstance(evaluation.outcome, Score)
+        and not passing(evaluation.metric).passes(evaluation.outcome.value)
+    ]
+    if not failing or not sample.question:
+        return None
+    metric = next((evaluation.metric for evaluation in failing if evaluation.metric == metric), failing[0].metric)
+    rule = passing(metric)
+    query = Query(
+        since=sample.started_at - WITHIN_S,
+        until=sample.started_at + WITHIN_S,
+        metric=metric,
+        app=sample.app,
+        least=rule.threshold if rule.flipped else None,
+        most=None if rule.flipped else rule.threshold,
+        order="highest" if rule.flipped else "lowest",
+        limit=MAX_READ,
+    )
+    points = [point for point in await store.series(query) if point.value is not None and not rule.passes(point.value)]
+    values = {point.sample_id: point.value or 0.0 for point in points if point.sample_id != sample.id}
+    questions = await store.questions(list(values))
+    near = await asyncio.to_thread(most_alike, sample.question, questions, most=SIMILAR)
+    fields = {"app": sample.app, "metric": metric, "order": query.order}
+    return Similar(
+        metric=metric,
+        rows=[
+            Alike(
+                question=question_of(Sample(id=name, started_at=0.0, question=questions[name])) or name,
+                value=values[name],
+                likeness=likeness,
+                url=exchange(name, fields),
+            )
+            for name, likeness in near
+        ],
+    )

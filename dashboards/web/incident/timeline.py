@@ -1,13 +1,15 @@
-"""What happened with an alert, in the order of time: onset, alarm, notifications, acts, recovery."""
+"""What happened with an alert in the order of time, and what became of its notifications."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
 
-from dashboards.web.format import at, counted, number
+from dashboards.web.charts import DRAWINGS
+from dashboards.web.format import counted, listed
 from gaugeway.records import Alert
 from monitors.alerting.acknowledgements import Silence
 from monitors.alerting.alert_history import Event
@@ -15,6 +17,7 @@ from monitors.alerting.repeat_policy import Progress
 
 ENTRIES = 50
 """Acts and notifications shown: the latest."""
+_DELIVERIES = ("delivered", "failed", "given_up", "not_sent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,21 @@ class Entry:
     ahead: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notified:
+    """Delivery status of an alert for one notifier; `trouble` means that a message did not arrive."""
+
+    notifier: str
+    words: Markup
+    trouble: bool = False
+
+
+def _worded(phrase: str, *fields: Any) -> Markup:
+    """Fill in one of the phrases of `alert_words.html`, which escape texts."""
+    words: Markup = getattr(DRAWINGS.get_template("alert_words.html").module, phrase)(*fields)
+    return words
+
+
 def timeline_of(
     alert: Alert,
     *,
@@ -36,34 +54,29 @@ def timeline_of(
     silences: Sequence[Silence],
 ) -> list[Entry]:
     """The entries, oldest first."""
-    found = [*_of_silences(alert, history, silences, now), *_of_acts(history)]
-    found += [_of_delivery(event, progress.get(event.notifier)) for event in history if event.task is not None]
+    found = [*_of_silences(alert, history, silences, now), *_of_events(history, progress)]
     latest = sorted(found, key=lambda entry: entry.at)[-ENTRIES:]
     return sorted([*_of_alert(alert), *latest], key=lambda entry: entry.at)
 
 
-def _of_alert(alert: Alert) -> list[Entry]:
-    found = [
-        Entry(at=alert.finding.onset, words=Markup("most likely onset")),
-        Entry(at=alert.since, words=Markup("first evidence: pending")),
-    ]
+def _of_alert(alert: Alert) -> Iterator[Entry]:
+    yield Entry(at=alert.finding.onset, words=Markup("most likely onset"))
+    yield Entry(at=alert.since, words=Markup("first evidence: pending"))
     if alert.at_alarm is not None:
-        found.append(Entry(at=alert.at_alarm.at, words=Markup("alarm: the evidence reached the threshold")))
+        yield Entry(at=alert.at_alarm.at, words=Markup("alarm: the evidence reached the threshold"))
     if alert.ended_at is None:
-        return found
-    if alert.unwatched:
-        return [*found, Entry(at=alert.ended_at, words=Markup("no longer watched"))]
-    if alert.recovering_since is not None:
-        found.append(Entry(at=alert.recovering_since, words=Markup("most likely start of the recovery")))
-    return [*found, Entry(at=alert.ended_at, words=Markup("recovered: resolved"))]
+        return
+    if alert.recovering_since is not None and not alert.unwatched:
+        yield Entry(at=alert.recovering_since, words=Markup("most likely start of the recovery"))
+    yield Entry(at=alert.ended_at, words=escape("no longer watched" if alert.unwatched else "recovered: resolved"))
 
 
-def _of_silences(alert: Alert, history: Sequence[Event], silences: Sequence[Silence], now: float) -> list[Entry]:
+def _of_silences(alert: Alert, history: Sequence[Event], silences: Sequence[Silence], now: float) -> Iterator[Entry]:
     """Begin and end of each silence of the time of the alert; one that is no longer listed is in the history."""
-    found = []
+    made = {event.silence: event for event in history if event.kind == "silenced"}
     ended = {event.silence: event for event in history if event.kind == "unsilenced"}
-    listed = {silence.id for silence in silences}
-    made = [
+    removed = {silence.id for silence in silences if silence.removed} | ended.keys()
+    begun = [
         Event(
             at=silence.starts,
             kind="silenced",
@@ -75,63 +88,70 @@ def _of_silences(alert: Alert, history: Sequence[Event], silences: Sequence[Sile
         for silence in silences
         if silence.ends >= alert.finding.onset and (alert.ended_at is None or silence.starts <= alert.ended_at)
     ]
-    made += [event for event in history if event.kind == "silenced" and event.silence not in listed]
-    removed = {silence.id for silence in silences if silence.removed} | ended.keys()
-    chosen = {event.silence: event.until for event in history if event.kind == "silenced"}
-    for event in made:
-        until = chosen.get(event.silence) or event.until or event.at
-        words = Markup("silenced by {} until {}{}").format(event.by, at(until), _remark(event.comment))
-        found.append(Entry(at=event.at, words=words))
+    listed_ids = {silence.id for silence in silences}
+    begun += [event for event in history if event.kind == "silenced" and event.silence not in listed_ids]
+    for event in begun:
+        chosen = made[event.silence].until if event.silence in made else None
+        until = chosen or event.until or event.at
+        yield Entry(at=event.at, words=_worded("silenced", event, until))
         if event.silence in removed:
             act = ended.get(event.silence)
-            found.append(
-                Entry(at=act.at if act is not None else event.until or until, words=_by("silence removed", act))
-            )
+            at, name = (event.until or until, "") if act is None else (act.at, act.by)
+            yield Entry(at=at, words=_worded("by", "silence removed", name))
         else:
-            found.append(Entry(at=until, words=Markup("silence ends"), ahead=until > now))
-    return found
+            yield Entry(at=until, words=Markup("silence ends"), ahead=until > now)
 
 
-def _of_acts(history: Sequence[Event]) -> list[Entry]:
-    found = []
+def _of_events(history: Sequence[Event], progress: Mapping[str, Progress]) -> Iterator[Entry]:
     for event in history:
-        if event.kind == "acknowledged":
-            words = Markup("acknowledged by {}{}").format(event.by, _remark(event.comment))
-            found.append(Entry(at=event.at, words=words))
+        if event.kind in _DELIVERIES:
+            words = _worded("delivery", event, progress.get(event.notifier))
+            yield Entry(at=event.at, words=words, trouble=event.kind != "delivered")
+        elif event.kind == "acknowledged":
+            yield Entry(at=event.at, words=_worded("by", event.kind, event.by, event.comment))
         elif event.kind == "unacknowledged":
-            found.append(Entry(at=event.at, words=_by("acknowledgement undone", event)))
+            yield Entry(at=event.at, words=_worded("by", "acknowledgement undone", event.by))
         elif event.kind == "rebaselined":
-            found.append(Entry(at=event.at, words=Markup("baseline of the rule reset")))
-    return found
+            yield Entry(at=event.at, words=Markup("baseline of the rule reset"))
 
 
-def _of_delivery(event: Event, progress: Progress | None) -> Entry:
-    what = "acknowledgement" if event.task == "acknowledged" else f"“{event.task}”"
-    if event.kind == "delivered":
-        words = Markup("{} delivered to {}").format(what, event.notifier)
-        if event.times > 1 and event.first is not None:
-            words += Markup(", again {} times since {}").format(event.times, at(event.first))
-        if event.task == "firing" and event.mean_since is not None:
-            words += f": mean {number(event.mean_since)} since the onset ({counted(event.n, 'score')})"
-        return Entry(at=event.at, words=words)
-    if event.kind == "not_sent":
-        words = Markup("{} not sent to {}: “firing” was never delivered").format(what, event.notifier)
-        return Entry(at=event.at, words=words, trouble=True)
-    attempts = escape(counted(event.times, "attempt"))
-    if event.times > 1 and event.first is not None:
-        attempts += Markup(" since {}").format(at(event.first))
-    if event.kind == "given_up":
-        words = Markup("{} notification to {} given up after {}: {}")
-        return Entry(at=event.at, words=words.format(what, event.notifier, attempts, event.error), trouble=True)
-    words = Markup("{} notification to {} failed ({}): {}").format(what, event.notifier, attempts, event.error)
-    if progress is not None and progress.failing == event.task and progress.held is None:
-        words += Markup("; next attempt at {}").format(at(progress.not_before))
-    return Entry(at=event.at, words=words, trouble=True)
+def notified(progress: Mapping[str, Progress], now: float) -> list[Notified]:
+    """Delivery status by notifier, sorted by name; notifiers that have done nothing yet are omitted."""
+    return [
+        Notified(notifier=name, words=_worded("notified", delivery, now), trouble=_is_lost(delivery))
+        for name, delivery in sorted(progress.items())
+        if _is_used(delivery)
+    ]
 
 
-def _by(what: str, act: Event | None) -> Markup:
-    return escape(f"{what} by {act.by}" if act is not None and act.by else what)
+def unreached(progress: Mapping[str, Progress]) -> str:
+    """A sentence that names the notifiers that "firing" never reached; "" if it reached all that were due."""
+    due = {name: delivery for name, delivery in progress.items() if delivery.outcome != "before" and _is_used(delivery)}
+    away = sorted(name for name, delivery in due.items() if delivery.never_reached)
+    if not away:
+        return ""
+    return f"“firing” never reached {len(away)} of {counted(len(due), 'notifier')}: {listed(away)}."
 
 
-def _remark(comment: str) -> str:
-    return f": {comment}" if comment else ""
+def sent_means(history: Sequence[Event]) -> tuple[Event | None, Event | None]:
+    """The first message about the drop that was delivered, and the latest one if it has other numbers."""
+    sent = [
+        event
+        for event in history
+        if (event.kind, event.task) == ("delivered", "firing") and event.mean_since is not None
+    ]
+    if not sent:
+        return None, None
+    first, latest = min(sent, key=lambda event: event.first or event.at), max(sent, key=lambda event: event.at)
+    same = (latest.mean_before, latest.mean_since, latest.n) == (first.mean_before, first.mean_since, first.n)
+    return first, None if same else latest
+
+
+def _is_used(progress: Progress) -> bool:
+    return progress.told is not None or progress.failing is not None or progress.held is not None
+
+
+def _is_lost(progress: Progress) -> bool:
+    """Whether a message did not arrive, other than for a silence."""
+    unheard = progress.outcome == "unheard" and progress.attempts > 0
+    return progress.failing is not None or (progress.told is not None and (progress.outcome == "given_up" or unheard))

@@ -1,37 +1,43 @@
-"""Alerts: the list, and the page of one alert: means, cause, suspects, answers, timeline and forms."""
+"""Alerts: the list; the page of one alert with its means, cause, suspects, answers and timeline; and its forms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from litestar import get
-from litestar.exceptions import NotFoundException
+from litestar import get, post
+from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
-from litestar.response import Template
+from litestar.response import Redirect, Template
 from markupsafe import Markup
 
+from dashboards.web.addresses import alert_fields
 from dashboards.web.charts import Dot, Line, Mark, timeline
 from dashboards.web.format import iso, number
-from dashboards.web.incident.examples import examples_of
-from dashboards.web.incident.levels import is_recovering, levels_of
-from dashboards.web.incident.links import alert_fields, explore
-from dashboards.web.incident.notifications import notified, sent_means, unreached
-from dashboards.web.incident.operator import operator_of
-from dashboards.web.incident.suspects import answers_url, changes_of, chart_of, rows_of, suspects_of
-from dashboards.web.incident.timeline import timeline_of
-from dashboards.web.site import Page, Site
-from dashboards.web.views.sources import source_link
+from dashboards.web.incident.alert_answers import (
+    answers_url,
+    chart_of,
+    examples_of,
+    is_recovering,
+    levels_of,
+    suspects_of,
+    words_of,
+)
+from dashboards.web.incident.timeline import notified, sent_means, timeline_of, unreached
+from dashboards.web.site import Page, Site, done, operator_cookie, operator_of
 from gaugeway.records import Alert
+from gaugeway.runtime import audit
 from gaugeway.settings.shared import Rule
 from gaugeway.storage.stores import Query, Store
-from monitors.alerting.acknowledgements import Silence
+from monitors.alerting.acknowledgements import Ack, Matcher, Silence
 from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, changed, headline, labels_of
 from monitors.alerting.rule_watch import name_of
-from monitors.alerting.slices import slice_words
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
+from monitors.api.alerts import add_silence, address_of, delivered_now
 from monitors.statistics.confidence_sequence import level_of
 from monitors.statistics.weighted_mean import hajek_from_sums
 
@@ -39,6 +45,9 @@ LEAST_BEFORE_S, MOST_BEFORE_S, MOST_SINCE_S = 600.0, 86_400.0, 7 * 86_400.0  # i
 BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
 COMPARED_S = 0.1
 """How long the page waits for the comparison of bad and good answers; without it, it says that it is being made."""
+MAX_BY, MAX_COMMENT = 200, 2000
+STREAMS = 20
+"""Streams named on the page that confirms a reset of their baselines."""
 SILENCE_FOR = ((3600, "1 hour"), (14_400, "4 hours"), (86_400, "1 day"), (604_800, "7 days"))
 
 
@@ -92,53 +101,43 @@ def alert_view_handlers(site: Site) -> list[Any]:
 
     @get("/alerts")
     async def alerts(request: Page) -> Template:
-        now, every, desk = site.clock(), site.engine.alerts(), site.engine.acknowledgements
+        desk = site.engine.acknowledgements
         return site.render(
             request,
             "alerts.html",
             title="Alerts",
-            open_alerts=[listed for listed in every if listed.state != "resolved"],
-            over=[listed for listed in every if listed.state == "resolved"],
-            acknowledged={listed.fingerprint: acknowledged_by(site, listed) for listed in every},
-            silenced=silenced(site, every),
-            silences=[
-                (silence, "removed" if silence.removed else silence.state(now)) for silence in await desk.silences()
-            ],
+            alerts=site.engine.alerts(),
+            acknowledged_by=partial(acknowledged_by, site),
+            silence_of=desk.silence_of,
+            silences=await desk.silences(),
             letters=await desk.undelivered(),
         )
 
     @get("/alerts/{fingerprint:str}")
     async def alert(request: Page, fingerprint: FromPath[str]) -> Template:
         found = found_alert(site, fingerprint)
-        desk = site.engine.acknowledgements
         streams = [stream for stream in site.engine.streams() if stream.rule == found.rule]
-        watched = [stream for stream in streams if stream.app == found.app and stream.slice == found.slice]
-        slo = slo_of(found.rule, site.config.alerts.rules or ())
-        baseline = watched[0].m0 if watched else None
+        about = [stream for stream in streams if stream.app == found.app and stream.slice == found.slice]
+        slo, baseline = slo_of(found.rule, site.config.alerts.rules or ()), about[0].m0 if about else None
         measured = await _measured(site, reports, found, baseline if slo is None else slo)
         return site.render(
             request,
             "alert.html",
             title=headline(measured["current"]),
             alert=found,
-            affected=[slice_words(where) for where in found.affected],
             changed=changed,
             nothing_changed=NOTHING_CHANGED,
-            watched=watched[0] if watched else None,
+            watched=about[0] if about else None,
             baseline=baseline,
+            slo=slo,
+            can_rebaseline=bool(streams) and slo is None,
             **measured,
             **await _acts(site, found),
             operator=operator_of(request),
-            ack=desk.acks().get(fingerprint),
+            ack=site.engine.acknowledgements.acks().get(fingerprint),
             acknowledged_by=acknowledged_by(site, found),
             durations=SILENCE_FOR,
-            slo=slo,
-            can_rebaseline=bool(streams) and slo is None,
-            same=[
-                other
-                for other in site.engine.alerts()
-                if other.app == found.app and other.fingerprint != fingerprint and other.state == "firing"
-            ],
+            alerts=site.engine.alerts(),
         )
 
     return [alerts, alert, *runbook_handlers(site)]
@@ -175,13 +174,6 @@ def acknowledged_by(site: Site, alert: Alert) -> str:
     return ack.by if ack is not None else desk.history.acknowledged_by(alert.fingerprint)
 
 
-def silenced(site: Site, alerts: Iterable[Alert]) -> dict[str, Silence]:
-    """The active silence of each of these alerts that has not ended, by fingerprint."""
-    desk = site.engine.acknowledgements
-    found = ((alert.fingerprint, desk.silence_of(alert)) for alert in alerts if alert.state != "resolved")
-    return {fingerprint: silence for fingerprint, silence in found if silence is not None}
-
-
 async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: float | None) -> dict[str, Any]:
     """What the page of an alert about a metric shows of its answers: means, chart, differences, examples.
 
@@ -195,7 +187,6 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: 
     worst, good = await examples_of(store, alert, now)
     suspects = suspects_of(alert, report) if report is not None else []
     _, onset, end = incident_span(alert, now)
-    fields = alert_fields(alert, onset, end if alert.state == "resolved" else None)
     levels = await levels_of(store, alert, now)
     current = levels.current(alert)
     return {
@@ -205,16 +196,13 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: 
         "levels": levels,
         "recovering": is_recovering(alert, levels, target, now),
         "report": report,
-        "differences": rows_of(alert, report) if report is not None else [],
-        "changes": changes_of(alert, report) if report is not None else [],
+        "words_of": words_of,
+        "answers_url": partial(answers_url, alert, report) if report is not None else None,
+        "since_onset": alert_fields(alert, onset, end if alert.state == "resolved" else None),
         "suspects": suspects,
         "suspects_chart": chart_of(suspects, alert.metric),
-        "bad_url": answers_url(alert, report) if report is not None else "",
-        "all_url": explore(fields),
         "worst": worst,
         "good": good,
-        "source_url": source_link(alert.app, alert.cause_source or ""),
-        "source_answers": explore(fields | {"source": alert.cause_source}) if alert.cause_source else "",
     }
 
 
@@ -222,22 +210,16 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
     """Silences, deliveries and the timeline of an alert."""
     now, desk = site.clock(), site.engine.acknowledgements
     progress = site.engine.delivery_progress(alert.fingerprint)
-    labels = labels_of(alert)
+    labels, history = labels_of(alert), desk.history.of(alert.fingerprint)
     about = [silence for silence in await desk.silences() if silence.matches(labels)]
-    letters = [
-        notification for notification in await desk.undelivered() if notification.alert.fingerprint == alert.fingerprint
-    ]
-    history = desk.history.of(alert.fingerprint)
     first_sent, last_sent = sent_means(history)
-    deliveries = notified(progress, now)
     return {
         "silences": [silence for silence in about if silence.mutes(labels, now)],
-        "notified": deliveries,
+        "notified": notified(progress, now),
         "unreached": unreached(progress),
-        "failing": any(delivery.trouble for delivery in deliveries),
         "first_sent": first_sent,
         "last_sent": last_sent,
-        "letters": letters,
+        "letters": [sent for sent in await desk.undelivered() if sent.alert.fingerprint == alert.fingerprint],
         "timeline": timeline_of(alert, now=now, progress=progress, history=history, silences=about),
     }
 
@@ -254,3 +236,124 @@ def found_alert(site: Site, fingerprint: str) -> Alert:
     if found is None:
         raise NotFoundException(f"no alert has the fingerprint {fingerprint}. Old alerts are deleted.")
     return found
+
+
+def alert_form_handlers(site: Site) -> list[Any]:
+    """The handlers of every form on `/alerts`."""
+    return [*_silence_handlers(site), *_ack_handlers(site), *_rebaseline_handlers(site), _retry_handler(site)]
+
+
+def silence_of(alert: Alert, *, now: float, seconds: float, by: str, comment: str) -> Silence:
+    """A silence for the alert and its successors: the same rule, app, metric and slice."""
+    labels = labels_of(alert)
+    names = ("alertname", "rule", "app", "metric", "slice")
+    return Silence(
+        id=uuid.uuid4().hex,
+        matchers=tuple(Matcher(name=name, op="=", value=labels.get(name, "")) for name in names),  # type: ignore[arg-type]  # its names
+        starts=now,
+        ends=now + seconds,
+        by=by,
+        comment=comment,
+    )
+
+
+def _silence_handlers(site: Site) -> list[Any]:
+    @post("/alerts/{fingerprint:str}/silence", status_code=303)
+    async def silence(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        given, alert, now = await site.form(request), found_alert(site, fingerprint), site.clock()
+        seconds = next((s for s, _ in SILENCE_FOR if str(s) == given.get("seconds")), None)
+        if seconds is None:
+            raise HTTPException(status_code=400, detail="choose a duration")
+        by, comment = _signed(given)
+        made = silence_of(alert, now=now, seconds=seconds, by=by, comment=comment)
+        await add_silence(site.engine.acknowledgements, made, request, now)
+        return done(f"/alerts/{fingerprint}", "silenced", operator_cookie(site, request, by))
+
+    @post("/silences/{silence_id:str}/remove", status_code=303)
+    async def unsilence(request: Page, silence_id: FromPath[str]) -> Redirect:
+        await site.form(request)
+        by = operator_of(request)
+        if not await site.engine.acknowledgements.unsilence(silence_id, by):
+            raise NotFoundException("that silence has already ended")
+        audit.tell("unsilence", by=by or None, address=address_of(request), silence=silence_id)
+        return done("/alerts", "unsilenced")
+
+    return [silence, unsilence]
+
+
+def _ack_handlers(site: Site) -> list[Any]:
+    @post("/alerts/{fingerprint:str}/acknowledge", status_code=303)
+    async def acknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        by, comment = _signed(await site.form(request))
+        ack = Ack(by=by, at=site.clock(), comment=comment)
+        if not await site.engine.acknowledgements.acknowledge(fingerprint, ack):
+            raise NotFoundException("this alert is no longer firing")
+        audit.tell("ack", by=by, address=address_of(request), alert=fingerprint)
+        return done(f"/alerts/{fingerprint}", "acknowledged", operator_cookie(site, request, by))
+
+    @post("/alerts/{fingerprint:str}/unacknowledge", status_code=303)
+    async def unacknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        await site.form(request)
+        by = operator_of(request)
+        await site.engine.acknowledgements.unacknowledge(found_alert(site, fingerprint).fingerprint, by)
+        audit.tell("unack", by=by or None, address=address_of(request), alert=fingerprint)
+        return done(f"/alerts/{fingerprint}", "unacknowledged")
+
+    return [acknowledge, unacknowledge]
+
+
+def _with_baseline(site: Site, fingerprint: str) -> Alert:
+    """The alert, unless its rule compares with an SLO: there is no baseline to reset. Raises HTTPException."""
+    alert = found_alert(site, fingerprint)
+    if (slo := slo_of(alert.rule, site.config.alerts.rules or ())) is None:
+        return alert
+    detail = f"rule {alert.rule} compares with an SLO of {slo:g} and learns no baseline: change slo in the rule"
+    raise HTTPException(status_code=409, detail=detail)
+
+
+def _rebaseline_handlers(site: Site) -> list[Any]:
+    @get("/alerts/{fingerprint:str}/rebaseline", sync_to_thread=False)
+    def confirm(request: Page, fingerprint: FromPath[str]) -> Template:
+        alert = _with_baseline(site, fingerprint)
+        streams = [stream for stream in site.engine.streams() if (stream.rule, stream.app) == (alert.rule, alert.app)]
+        if not streams:
+            raise NotFoundException(f"rule {alert.rule} has no baseline for {alert.app}")
+        title, more = f"Reset the baseline of rule {alert.rule}", len(streams[STREAMS:])
+        return site.render(
+            request, "reset_baseline.html", title=title, alert=alert, streams=streams[:STREAMS], more=more
+        )
+
+    @post("/alerts/{fingerprint:str}/rebaseline", status_code=303)
+    async def rebaseline(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        await site.form(request)
+        alert = _with_baseline(site, fingerprint)
+        try:
+            site.engine.rebaseline(alert.rule, alert.app)
+        except KeyError as error:
+            why = "has no baseline" if alert.rule in NAMES else "is no longer in the configuration"
+            raise NotFoundException(f"rule {alert.rule} {why}") from error
+        audit.tell("rebaseline", address=address_of(request), rule=alert.rule, app=alert.app)
+        return done(f"/alerts/{fingerprint}", "rebaselined")
+
+    return [confirm, rebaseline]
+
+
+def _retry_handler(site: Site) -> Any:
+    @post("/dead-letters/{letter_id:str}/retry", status_code=303)
+    async def retry(request: Page, letter_id: FromPath[str]) -> Redirect:
+        await site.form(request)
+        if not await delivered_now(site.engine.acknowledgements, letter_id, request):
+            raise NotFoundException("that notification has already been delivered")
+        return done("/alerts", "delivered")
+
+    return retry
+
+
+def _signed(given: dict[str, str]) -> tuple[str, str]:
+    """Name and comment of the form. Raises HTTPException 400 without a name or beyond the limits."""
+    by, comment = given.get("by", "").strip(), given.get("comment", "").strip()
+    if not by or len(by) > MAX_BY or len(comment) > MAX_COMMENT:
+        raise HTTPException(
+            status_code=400, detail=f"a name is required (up to {MAX_BY} characters); a comment has up to {MAX_COMMENT}"
+        )
+    return by, comment

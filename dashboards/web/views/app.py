@@ -17,17 +17,15 @@ from litestar.response import Redirect, Template
 from markupsafe import Markup
 
 from dashboards.web.addresses import APPS, app_page, fits_in_path
+from dashboards.web.app_readings import HeatMapReader, TrafficReader, drawn
 from dashboards.web.charts import Dot, Line, Mark, bars, timeline
 from dashboards.web.format import duration, iso, number
-from dashboards.web.heat_map import HeatMapReader, drawn
-from dashboards.web.readings.app_traffic import TrafficReader
 from dashboards.web.site import Page, Site
-from dashboards.web.time_range import TimeRange, address, time_range
+from dashboards.web.toolbar import TimeRange, address, time_range
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query
 from monitors.alerting.rule_watch import ALL
-from monitors.analysis.marks import marks_of, reference_lines
-from monitors.analysis.series import SeriesGroup, SeriesQuery, chosen_step
+from monitors.analysis.series import SeriesGroup, SeriesQuery, chosen_step, marks_of, reference_lines
 
 MAX_NAME = 300
 MAX_CHARTS = 24

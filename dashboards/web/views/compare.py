@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import unified_diff
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,21 +15,57 @@ from litestar import get
 from litestar.response import Template
 from markupsafe import Markup
 
-from dashboards.web.charts import Dot, Line, timeline
-from dashboards.web.forest import effect_of, forest_axis, forest_row, reach
-from dashboards.web.format import counted, interval, number, signed
-from dashboards.web.readings.prompt_change import DiffLine, prompt_change
+from dashboards.web.charts import Dot, Line, effect_of, forest_axis, forest_row, reach, timeline
+from dashboards.web.format import interval, number, signed
 from dashboards.web.site import Page, Site
-from gaugeway.records import PROMPT_SCHEME
+from gaugeway.records import PROMPT_SCHEME, Sample
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.changes import Version
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
-from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, keys_of, period_of, read
+from monitors.analysis.ab_query import (
+    PERIOD,
+    UnknownVersionError,
+    VersionQuery,
+    compare_versions,
+    period_of,
+)
 from monitors.statistics.confidence_sequence import level_of, mean_of
 from monitors.statistics.weighted_mean import Estimate
+
+MAX_LINES, MAX_LINE = 400, 500
+"""Lines of a version's instructions that are compared, and characters of a line that are shown."""
+_LOOKED_AT = 60
+"""Newest scores of a version; of an exchange may be a dozen, and some store no instructions."""
+_CONTEXT = 2
+
+
+async def prompt_change(store: Store, query: Query, a: str, b: str) -> Sequence[str] | None:
+    """Compare the instructions of each version's newest exchange that stores them; None if a version has none.
+
+    Each line has a first character as in `diff`: "+" for a line of B that A lacks, "-" for the reverse, " " for one of
+    both, "@" for a gap between these.
+    """
+    old, new = await _instructions(store, query, a), await _instructions(store, query, b)
+    if not old or not new:
+        return None
+    return [line[: 1 + MAX_LINE] for line in list(unified_diff(old, new, lineterm="", n=_CONTEXT))[2:]]
+
+
+async def _instructions(store: Store, query: Query, version: str) -> Sequence[str]:
+    newest = replace(query, prompt=version, order="newest", limit=_LOOKED_AT)
+    ids = dict.fromkeys(point.sample_id for point in await store.series(newest))
+    stored = await store.samples(list(ids))
+    return next((lines for sample_id in ids if sample_id in stored and (lines := _lines(stored[sample_id]))), [])
+
+
+def _lines(sample: Sample) -> Sequence[str]:
+    parts = () if sample.capture is None else sample.capture.parts
+    own = [part.text for part in parts if part.kind == "instructions" and part.passage is None]
+    return [line.strip() for text in own for line in text.splitlines() if line.strip()][:MAX_LINES]
+
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
@@ -37,8 +74,6 @@ MOST, READING_S = 10_000, 2.0
 MOST_QUESTIONS, WITHIN_S = 1000, 0.12
 """Scores of both versions up to which they are read individually with their questions; time limit for counting."""
 FRESH_S, PARTIAL_S, _KEPT = 60.0, 2.0, 20
-NAMED = 5
-"""Comparisons named in the verdict."""
 MAX_APPS = 200
 """Apps offered for selection; others can be typed."""
 LONGEST_S = 366 * 86_400.0
@@ -68,12 +103,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Table row: one app and metric under both versions, with its chart; `unpaired`: why no questions are."""
+    """Table row: one app and metric under both versions, with its charts; `counted`: its scores were not read."""
 
     compared: Compared
     chart: Markup
     forest: Markup
-    unpaired: str = ""
+    counted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +135,10 @@ class Answer:
     rows: Sequence[Row]
     axis: Markup
     decision: str
-    verdict: Mapping[str, Any]
     capped: bool
     at: float
     apart: float | None = None
-    difference: Sequence[DiffLine] | None = None
+    difference: Sequence[str] | None = None
 
 
 def parse_form(params: Mapping[str, str]) -> CompareForm:
@@ -129,15 +163,8 @@ def parse_form(params: Mapping[str, str]) -> CompareForm:
     except (ValueError, OverflowError) as error:
         problems.append(f"since: {error}")
         given["since"] = SINCE
-    return CompareForm(
-        by=given["by"],
-        a=given["a"],
-        b=given["b"],
-        app=given["app"],
-        since=given["since"] or SINCE,
-        margin=margin,
-        problems=tuple(problems),
-    )
+    del given["delta"]
+    return CompareForm(**given | {"since": given["since"] or SINCE}, margin=margin, problems=tuple(problems))
 
 
 def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: Iterable[str] = ()) -> Start:
@@ -180,39 +207,21 @@ def rows_of(
     sides = {(sides_of.app, sides_of.metric): sides_of for sides_of in everything}
     order = ("roll back", "ship", "not enough data", "differs", "within the margin")
     effects = {
-        (result.app, result.metric): effect_of(
-            result.difference, result.ci_low, result.ci_high, lower_is_better=is_best_at_0(result.metric)
+        (row.app, row.metric): effect_of(
+            row.difference, row.ci_low, row.ci_high, lower_is_better=is_best_at_0(row.metric)
         )
-        for result in compared
-        if result.difference is not None and result.directed
+        for row in compared
+        if row.difference is not None and row.directed
     }
     scale = reach(effects.values(), margin)
     rows = []
-    for result in sorted(compared, key=lambda row: (order.index(row.decision), row.app, row.metric)):
-        effect = effects.get((result.app, result.metric))
-        about = f"B - A {signed(result.difference)}, 95 % interval {interval(result.ci_low, result.ci_high)}"
-        drawn = Markup("") if effect is None else forest_row(effect, reach=scale, margin=margin, title=about)
-        made = chart(sides[result.app, result.metric], names)
-        rows.append(
-            Row(
-                compared=result,
-                chart=made,
-                forest=drawn,
-                unpaired=unpaired(result, counted_only=isinstance(sides[result.app, result.metric], Parts)),
-            )
-        )
+    for row in sorted(compared, key=lambda row: (order.index(row.decision), row.app, row.metric)):
+        key = (row.app, row.metric)
+        about = f"B - A {signed(row.difference)}, 95 % interval {interval(row.ci_low, row.ci_high)}"
+        plot = forest_row(effects[key], reach=scale, margin=margin, title=about) if key in effects else Markup("")
+        drawing = chart(sides[key], names)
+        rows.append(Row(compared=row, chart=drawing, forest=plot, counted=isinstance(sides[key], Parts)))
     return rows, forest_axis(scale, margin)
-
-
-def unpaired(compared: Compared, *, counted_only: bool) -> str:
-    """Why the row says nothing of questions that both versions answered; "" where it does."""
-    if compared.wins is not None:
-        return ""
-    if not compared.directed:
-        return "neither more nor less is better"
-    if counted_only:
-        return f"questions are not read: more than {MOST_QUESTIONS:,} scores, or it would take too long"
-    return "no question was answered by both"
 
 
 def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
@@ -271,41 +280,6 @@ def _binned(
     return [Dot.of(at, found) for at, found in known if found is not None and found.n >= FEW]
 
 
-def verdict(
-    rows: Iterable[Compared], decision: str, a: str, b: str, names: Mapping[str, str] = VERSION_WORDS
-) -> dict[str, Any]:
-    """Overall verdict: its style (`kind`), a sentence, and how many comparisons have which outcome (`counts`)."""
-    some = [compared for compared in rows if compared.directed]
-    numbers = {word: sum(compared.decision == word for compared in some) for word in names}
-    counts = (
-        f"Of {counted(len(some), 'comparison')}: "
-        + ", ".join(f"{n} {names[word]}" for word, n in numbers.items())
-        + "."
-    )
-    if len(some) <= 1:
-        counts = ""
-    if decision == "roll back":
-        worse = [f"{compared.metric} of {compared.app}" for compared in some if compared.decision == "roll back"]
-        more = f" and {len(worse) - NAMED} more" if len(worse) > NAMED else ""
-        words = f"{b} is worse than {a} by more than the margin: {', '.join(worse[:NAMED])}{more}."
-        return {"kind": "bad", "words": f"{names['roll back'].capitalize()}. {words}", "counts": counts}
-    if decision == "ship":
-        words = f"{names['ship'].capitalize()}. {b} is not worse than {a} by more than the margin on any metric."
-        return {"kind": "good", "words": words, "counts": counts}
-    open_ = [compared for compared in some if compared.decision == "not enough data"]
-    more_scores = [compared.more for compared in open_ if compared.more is not None]
-    needed = ""
-    if open_ and len(more_scores) == len(open_):
-        needed = f" About {max(more_scores):,} more scores are needed if the difference persists."
-    words = f"Not enough data to decide between {a} and {b}."
-    if numbers["ship"]:
-        words = (
-            f"{b} is not worse than {a} on {numbers['ship']} of {counted(len(some), 'comparison')}; "
-            f"for {len(open_)} there is not enough data."
-        )
-    return {"kind": "warn", "words": words + needed, "counts": counts}
-
-
 class Comparisons:
     """Runs one comparison at a time and caches results for a minute (2 s for partial ones)."""
 
@@ -341,26 +315,21 @@ class Comparisons:
             reading_s=READING_S,
             periods=periods,
         )
-        everything, partial_ = await read(self._store, query)
-        keys = await keys_of(self._store, everything, "auto", most=MOST_QUESTIONS)
-        work = partial(comparing.compare, margin=wanted.margin, keys=keys, lower_is_better=self._is_best_at_0)
-        compared = await asyncio.to_thread(work, everything)
-        decision = comparing.decision(compared) if compared else "not enough data"
-        drawn = await finer(self._store, everything, query)
+        found = await compare_versions(self._store, query, margin=wanted.margin, lower_is_better=self._is_best_at_0)
+        drawn = await finer(self._store, found.everything, query)
         draw = partial(rows_of, names=(wanted.a, wanted.b), margin=wanted.margin, is_best_at_0=self._is_best_at_0)
-        rows, axis = await asyncio.to_thread(draw, drawn, compared)
+        rows, axis = await asyncio.to_thread(draw, drawn, found.rows)
         return Answer(
             rows=rows,
             axis=axis,
-            decision=decision,
-            verdict=verdict(compared, decision, wanted.a, wanted.b, PERIOD_WORDS if periods else VERSION_WORDS),
-            capped=partial_,
+            decision=comparing.decision(found.rows),
+            capped=found.partial,
             at=now,
-            apart=None if periods else comparing.served_apart(compared),
+            apart=None if periods else comparing.served_apart(found.rows),
             difference=await self._difference(query) if wanted.by == "prompt" else None,
         )
 
-    async def _difference(self, wanted: VersionQuery) -> Sequence[DiffLine] | None:
+    async def _difference(self, wanted: VersionQuery) -> Sequence[str] | None:
         period = Query(since=wanted.since, until=wanted.until, app=wanted.app)
         try:
             async with asyncio.timeout(READING_S):
@@ -379,10 +348,8 @@ async def finer(store: Store, everything: Sequence[Sides | Parts], wanted: Versi
     ]
     if not parts or wanted.periods is not None:
         return everything
-    since, until = (
-        min(histogram.since for histogram in parts),
-        min(max(histogram.until for histogram in parts), wanted.until),
-    )
+    since = min(histogram.since for histogram in parts)
+    until = min(max(histogram.until for histogram in parts), wanted.until)
     if until - since > FINE_S:
         return everything
     deadline = time.monotonic() + FINE_WITHIN_S
@@ -417,15 +384,12 @@ def compare_view_handlers(site: Site) -> list[Any]:
         wanted, now = parse_form(request.query_params), site.clock()
         versions = site.engine.versions.all()
         begin = start(versions, by=wanted.by, app=wanted.app, kinds=site.tags(wanted.app))
-        a, b = wanted.a, wanted.b
-        if not (a or b):
-            a, b = begin.a, begin.b
+        a, b = (wanted.a, wanted.b) if wanted.a or wanted.b else (begin.a, begin.b)
         answer, problems, missing = None, list(wanted.problems), ""
         problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:
-            chosen = CompareForm(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
             try:
-                answer = await comparisons.of(chosen, now)
+                answer = await comparisons.of(replace(wanted, by=begin.by, a=a, b=b), now)
             except UnknownVersionError as error:
                 missing = str(error)
             except ValueError as error:
@@ -444,9 +408,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
             missing=missing,
             signs=SIGNS,
             spans=SPANS,
-            apps=sorted({version.app for version in versions} | {quality.app for quality in site.insight.quality()})[
-                :MAX_APPS
-            ],
+            apps=sorted({version.app for version in versions} | {name for name, _ in site.apps()})[:MAX_APPS],
             alpha=comparing.ALPHA,
             most_questions=MOST_QUESTIONS,
             periods=begin.by == PERIOD,

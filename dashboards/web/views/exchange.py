@@ -15,13 +15,9 @@ from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
 from dashboards.web.format import shortened
-from dashboards.web.incident.evaluation_lines import line_of
-from dashboards.web.incident.exchange_prompt import prompt_of
-from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, read
-from dashboards.web.incident.neighbours import list_fields, place_of
-from dashboards.web.incident.preview import summary_of
-from dashboards.web.incident.similar import similar_failures
-from dashboards.web.incident.waterfall import chart_of, spans_of
+from dashboards.web.incident.exchange_summary import chart_of, line_of, spans_of, summary_of
+from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, prompt_of, read
+from dashboards.web.incident.neighbours import list_fields, place_of, similar_failures
 from dashboards.web.site import Page, Site, done
 from dashboards.web.views.explore import selection
 from dashboards.web.views.sources import source_links

@@ -1,33 +1,43 @@
-"""Explore: search exchanges by app, model, tags, text and score; download the selection as a data set."""
+"""Explore: search exchanges by app, model, tags, text and score; download the selection. The search box leads here."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import msgspec
 from litestar import get
 from litestar.exceptions import HTTPException
-from litestar.response import Stream, Template
+from litestar.params import FromQuery
+from litestar.response import Redirect, Stream, Template
 
-from dashboards.web.addresses import address_with
+from dashboards.web.addresses import BOUNDS, FILTERS, address_with, chips_of, fields_without
+from dashboards.web.addresses import exchange as exchange_url
 from dashboards.web.format import iso
-from dashboards.web.incident.chips import BOUNDS, FILTERS, chips_of
-from dashboards.web.incident.explore_search import BY_VALUE, Cursor, everything, search, together
-from dashboards.web.incident.filter_charts import distributions, over_time
+from dashboards.web.incident.explore_search import (
+    BY_VALUE,
+    Cursor,
+    Narrowed,
+    Narrowing,
+    Walk,
+    everything,
+    search,
+    together,
+    topic_query,
+)
 from dashboards.web.incident.groups import FIELDS as GROUPED_BY
-from dashboards.web.incident.groups import Grouping, Groups
-from dashboards.web.incident.links import exchange as exchange_url
-from dashboards.web.incident.links import fields_without
-from dashboards.web.incident.narrowing import Narrowed, Narrowing, topic_query
-from dashboards.web.readings.spread_sample import spread_sample
+from dashboards.web.incident.groups import Grouping, Groups, distributions, over_time
 from dashboards.web.site import Page, Site
-from dashboards.web.time_range import TimeRange, time_range
+from dashboards.web.spread_sample import spread_sample
+from dashboards.web.toolbar import TimeRange, time_range
+from gaugeway.records import Sample
 from gaugeway.signals import SIGNALS
-from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Point, Query, SampleField, Store
 from gaugeway.text.passage_identity import id_or_source_of
 from monitors.alerting.changes import Version
 from monitors.analysis import captured
@@ -354,3 +364,47 @@ def explore_handlers(site: Site) -> list[Any]:
         )
 
     return [explore, export]
+
+
+MAX_TEXT = 300
+FIND_S = 0.12
+"""How long the latest samples are searched for a session or response id, which no index has."""
+LOOK_BACK_S = 30 * 86_400.0
+_DAY_S = 86_400.0
+_ID = re.compile(r"[^\s\x00-\x1f]+")
+"""What may be an id: no spaces."""
+_INDEXED: tuple[SampleField, ...] = ("trace_id", "context_key")
+_SEARCHED: tuple[SampleField, ...] = ("session", "response_id")
+
+
+async def found_sample(store: Store, text: str, now: float) -> Sample | None:
+    """The latest sample that this id names: its own, a trace, key, conversation, session or response id."""
+    stored = await store.sample(text)
+    if stored is not None:
+        return stored[0]
+    for field in _INDEXED:
+        if some := await store.addressed(field, text, 0.0, now + _DAY_S):
+            return some[0]
+    if some := await store.conversation(text, 1):
+        return some[-1]
+    walk, begin = Walk(now - LOOK_BACK_S, now + _DAY_S), time.monotonic()
+    while not walk.over and (started := time.monotonic()) - begin < FIND_S:
+        for field in _SEARCHED:
+            if some := await store.addressed(field, text, walk.next, walk.at):
+                return some[0]
+        walk.took(time.monotonic() - started)
+    return None
+
+
+def find_handlers(site: Site) -> list[Any]:
+    """The handler of `/find`."""
+
+    @get("/find")
+    async def find(q: FromQuery[str] = "") -> Redirect:
+        text = q.strip()[:MAX_TEXT]
+        sample = await found_sample(site.insight.store, text, site.clock()) if _ID.fullmatch(text) else None
+        if sample is not None:
+            return Redirect(f"/{'conversations' if sample.transcript else 'exchanges'}/{quote(sample.id, safe='')}")
+        return Redirect(f"/explore?{urlencode({'text': text})}" if text else "/explore")
+
+    return [find]

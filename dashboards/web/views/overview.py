@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cachetools import TTLCache
 from litestar import get
 from litestar.response import Redirect, Template
 
+from dashboards.web.gateways import Series, TrafficReader, own
 from dashboards.web.quality_matrix import (
+    HOURS,
     AppRow,
-    Cell,
+    Hours,
     Watches,
     cell,
     filtered,
@@ -21,19 +24,15 @@ from dashboards.web.quality_matrix import (
     ordered,
     rows_of,
 )
-from dashboards.web.readings.gateway_scrape import Series, own
-from dashboards.web.readings.gateway_traffic import Traffic, TrafficReader
-from dashboards.web.readings.trends import HOURS
 from dashboards.web.site import Page, Site
-from dashboards.web.time_range import address
-from dashboards.web.views.alerts import acknowledged_by, silenced
+from dashboards.web.toolbar import address
+from dashboards.web.views.alerts import acknowledged_by
 from dashboards.web.views.welcome import FirstScores
 from gaugeway.records import Alert
 from gaugeway.signals import SIGNALS
-from gaugeway.storage.stores import Query, Store, Summary
+from gaugeway.storage.stores import Query, Store
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
-from monitors.analysis.series import Stream
 from monitors.metrics.registry import declared
 
 HOURS_WITHIN_S = 0.03
@@ -151,83 +150,30 @@ async def slices_of(store: Store, by: str, window_s: float, now: float) -> list[
     return sorted(found.values(), key=lambda quality: (quality.metric, quality.app, -quality.n))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What the table is made of: `hours` are hourly sums by app and metric, `lower` metrics whose best value is 0."""
-
-    rows: Sequence[AppRow]
-    hours: Mapping[Stream, Sequence[tuple[float, Summary]]]
-    traffic: Traffic
-    captured: Mapping[str, Captured]
-    lower: Collection[str]
-    now: float
-
-
-def table(known: Known, wanted: Wanted, params: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """One page of the table, as the template takes it."""
-    found = ordered(
-        filtered(known.rows, wanted.text),
-        wanted.sort,
-        traffic=known.traffic.apps,
-        captured=known.captured,
-        lower_is_better=known.lower,
-    )
+def table(
+    known: Sequence[AppRow], hours: Hours, wanted: Wanted, params: Sequence[tuple[str, str]], **sorting: Any
+) -> dict[str, Any]:
+    """One page of the table, as the template takes it; `sorting` is what `ordered` needs."""
+    found = ordered(filtered(known, wanted.text), wanted.sort, **sorting)
+    lower = sorting["lower_is_better"]
     after = wanted.after if wanted.after < len(found) else 0
     rows = found[after : after + MAX_APPS]
     metrics = [metric for metric in metrics_of(found) if metric not in SIGNALS]
     shown = metrics[: MAX_ALL_METRICS if wanted.every_metric else MAX_METRICS]
-    signals = [metric for metric in metrics_of(rows) if metric in SIGNALS]
     before, following = max(0, after - MAX_APPS), after + MAX_APPS
     return {
-        "rows": [(row, _cells(row, shown, known), _cells(row, signals, known)) for row in rows],
-        "headings": headings(shown, wanted, params, known.lower),
-        "signals": signals,
+        "rows": rows,
+        "shown": shown,
+        "signals": [metric for metric in metrics_of(rows) if metric in SIGNALS],
+        "cell": partial(cell, hours=hours, lower_is_better=lower),
+        "headings": headings(shown, wanted, params, lower),
         "first": after + 1,
         "total": len(found),
-        "apps": len(known.rows),
+        "apps": len(known),
         "more_metrics": len(metrics) - len(shown),
         "every_metric_url": address("/", params, metrics="all"),
         "previous_url": address("/", params, after=str(before) if before else "") if after else None,
         "next_url": address("/", params, after=str(following)) if following < len(found) else None,
-        "abstained": {row.app: row.qualities["abstained"] for row in rows if "abstained" in row.qualities},
-    }
-
-
-def notices(alerts: Sequence[Alert], captured: Iterable[Captured], now: float) -> dict[str, Any]:
-    """What stands above the table: firing alerts, recently resolved ones, apps whose capture is incomplete."""
-    firing = [alert for alert in alerts if alert.state == "firing"]
-    resolved, low = recently_resolved(alerts, now), low_captures(captured)
-    return {
-        "alerts": firing[:ALERTS],
-        "firing_alerts": len(firing),
-        "resolved": resolved[:RESOLVED],
-        "more_resolved": len(resolved[RESOLVED:]),
-        "pending": sum(alert.state == "pending" for alert in alerts),
-        "low": low[:MAX_CAPTURE_NOTES],
-        "more_low": len(low[MAX_CAPTURE_NOTES:]),
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreement:
-    """Of `compared` answers of an app, since the start, those that decline only to the judge, or only to the signal."""
-
-    compared: int
-    judge_only: int
-    signal_only: int
-
-
-def disagreements_of(series: Series) -> dict[str, Disagreement]:
-    """Return where judge and signal disagree about abstention, by app."""
-    kinds = series.by("gaugeway_abstention_disagreements_total", "app", "kind")
-    return {
-        app: Disagreement(
-            compared=round(compared),
-            judge_only=round(kinds.get(f"{app} judge_only", 0.0)),
-            signal_only=round(kinds.get(f"{app} signal_only", 0.0)),
-        )
-        for app, compared in series.by("gaugeway_abstention_comparisons_total", "app").items()
-        if f"{app} judge_only" in kinds or f"{app} signal_only" in kinds
     }
 
 
@@ -236,7 +182,7 @@ def overview_handlers(site: Site) -> list[Any]:
     reader = TrafficReader(site.gateways, site.config.gateway.get("admin_token"), stopping=site.stopping)
     first_scores = FirstScores(site)
     remembered: TTLCache[str, list[Quality]] = TTLCache(MAX_BREAKDOWNS, BREAKDOWN_FRESH_S)
-    counted: TTLCache[str, dict[str, Disagreement]] = TTLCache(1, ABSTENTIONS_FRESH_S)
+    counted: TTLCache[str, Series] = TTLCache(1, ABSTENTIONS_FRESH_S)
 
     @get("/")
     async def overview(request: Page) -> Template | Redirect:
@@ -246,37 +192,36 @@ def overview_handlers(site: Site) -> list[Any]:
         traffic = await reader.latest()
         hours, complete = await site.series.hours(HOURS, HOURS_WITHIN_S)
         about = await site.insight.status()
-        quality, captured = site.insight.quality(), site.insight.captured()
+        quality, alerts = site.insight.quality(), site.engine.alerts()
+        captured = {capture.app: capture for capture in site.insight.captured()}
         found = rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), hours)
-        known = Known(
-            rows=found,
-            hours=hours,
-            traffic=traffic,
-            captured={capture.app: capture for capture in captured},
-            lower={metric for metric in metrics_of(found) if site.is_best_at_0(metric)},
-            now=now,
-        )
+        lower = {metric for metric in metrics_of(found) if site.is_best_at_0(metric)}
+        params = list(request.query_params.multi_items())
         parts = remembered.get(wanted.by, [])
         if wanted.by and wanted.by not in remembered:
             parts = remembered[wanted.by] = await slices_of(site.insight.store, wanted.by, window_s, now)
         if about["judge"] and "" not in counted:
-            counted[""] = disagreements_of(await own(site.registry))
+            counted[""] = await own(site.registry)
         return site.render(
             request,
             "overview.html",
             title="Overview",
             wanted=wanted,
             operational=[key for key, _ in COLUMNS[1:]],
-            **table(known, wanted, list(request.query_params.multi_items())),
-            **notices(site.engine.alerts(), captured, now),
-            acknowledged={alert.fingerprint: acknowledged_by(site, alert) for alert in site.engine.alerts()},
-            silenced=silenced(site, site.engine.alerts()),
+            **table(found, hours, wanted, params, traffic=traffic.apps, captured=captured, lower_is_better=lower),
+            alerts=[alert for alert in alerts if alert.state == "firing"],
+            pending=sum(alert.state == "pending" for alert in alerts),
+            resolved=recently_resolved(alerts, now),
+            low=low_captures(captured.values()),
+            most={"alerts": ALERTS, "resolved": RESOLVED, "low": MAX_CAPTURE_NOTES},
+            acknowledged_by=partial(acknowledged_by, site),
+            silence_of=site.engine.acknowledgements.silence_of,
             traffic=traffic,
-            captured=known.captured,
+            captured=captured,
             capped=len(quality) >= MAX_STREAMS,
             meanings={name: signal.meaning for name, signal in SIGNALS.items()},
-            abstains=[metric for metric in metrics_of(known.rows) if declared(metric, "measures") == "answer"],
-            disagreements=counted.get("", {}),
+            abstains=[metric for metric in metrics_of(found) if declared(metric, "measures") == "answer"],
+            abstentions=counted.get("", Series()),
             complete=complete,
             window_s=window_s,
             by=wanted.by,
@@ -287,7 +232,3 @@ def overview_handlers(site: Site) -> list[Any]:
         )
 
     return [overview]
-
-
-def _cells(row: AppRow, metrics: Sequence[str], known: Known) -> list[tuple[str, Cell | None]]:
-    return [(metric, cell(row, metric, known.hours, lower_is_better=known.lower, now=known.now)) for metric in metrics]

@@ -14,13 +14,104 @@ from litestar import get
 from litestar.params import FromQuery
 from litestar.response import Template
 
-from dashboards.web.readings.funnel import funnel_of
-from dashboards.web.readings.gateway_scrape import Series, own, together
-from dashboards.web.site import Page, Site
-from dashboards.web.time_range import time_range
+from dashboards.web.gateways import Series, own, together
+from dashboards.web.site import TEXTS, Page, Site
+from dashboards.web.toolbar import time_range
 from gaugeway.storage.stores import OutcomeCount, Query
 from monitors.analysis.gateway_counts import whole_buckets
 from monitors.evaluation.retirement_watch import AHEAD_DAYS, days_left
+
+NOT_CAPTURED: Mapping[str, str] = TEXTS["not_captured"]
+LOST = ("overflow", "error", "not stored")
+NO_ANSWER: Mapping[str, str] = TEXTS["no_answer"]
+"""Why an exchange is no answer to a user: the skip reasons of the exchange itself, which all its metrics share."""
+MAX_REASONS = 12
+"""Reasons listed for a stage, the most frequent; the others are one row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Exchanges that end before a stage; `bad`: they should not be lost."""
+
+    name: str
+    words: str
+    count: int
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A stage of the funnel: `count` exchanges reached it, `losses` are those of the stage before that did not."""
+
+    name: str
+    words: str
+    count: int
+    percent: float
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Funnel:
+    """Stages in order. `uncounted` captured exchanges are stored, but no reading of a gateway counted them."""
+
+    stages: tuple[Stage, ...]
+    uncounted: int
+
+    @property
+    def total(self) -> int:
+        """The exchanges that enter."""
+        return self.stages[0].count
+
+
+def funnel_of(gateway: Mapping[str, int], stored: Iterable[OutcomeCount]) -> Funnel:
+    """Build the funnel from the gateways' outcomes and the store's.
+
+    What was captured is what the store holds, or what the gateways counted where that is more: the difference waits or
+    is gone. So each stage is the one before without its losses, whatever was restarted in between.
+    """
+    exchanges = [count for count in stored if not count.metric]
+    kept = sum(count.n for count in exchanges)
+    counted = gateway.get("captured", 0)
+    captured = max(kept, counted)
+    outside = {name: n for name, n in gateway.items() if name != "captured" and n > 0}
+    skipped = _by_reason(exchanges, "skipped")
+    no_answer = {name: n for name, n in skipped.items() if name in NO_ANSWER}
+    inapplicable = {name: n for name, n in skipped.items() if name not in NO_ANSWER}
+    failed = _by_reason(exchanges, "failed")
+    unselected = sum(count.n for count in exchanges if count.outcome == "none")
+    steps: list[tuple[str, str, list[Loss]]] = [
+        ("Requests", "that may be answered: chat completions, completions, responses, messages", []),
+        ("Captured", "selected, and put into the queue", _losses(outside, NOT_CAPTURED)),
+        ("Stored", "taken from the queue and processed", _losses({"not stored": captured - kept}, {})),
+        ("Answered", "a complete answer to a user", _losses(no_answer, NO_ANSWER)),
+        ("Selected", "answers that at least one metric was selected for", _losses({"not selected": unselected}, {})),
+        ("Evaluated", "at least one metric applies", _losses(inapplicable, {})),
+        ("Scored", "at least one metric has a score", _losses(failed, {}, bad=True)),
+    ]
+    left = total = captured + sum(outside.values())
+    stages = []
+    for name, words, losses in steps:
+        left -= sum(loss.count for loss in losses)
+        share = left / total if total else 0.0
+        stages.append(Stage(name=name, words=words, count=left, percent=100 * share, losses=tuple(losses)))
+    return Funnel(stages=tuple(stages), uncounted=max(0, kept - counted))
+
+
+def _by_reason(exchanges: Iterable[OutcomeCount], outcome: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for count in exchanges:
+        if count.outcome == outcome:
+            found[count.reason] = found.get(count.reason, 0) + count.n
+    return found
+
+
+def _losses(counts: Mapping[str, int], words: Mapping[str, str], *, bad: bool = False) -> list[Loss]:
+    """The losses that occurred, the largest first."""
+    known = sorted(((name, n) for name, n in counts.items() if n), key=lambda pair: -pair[1])
+    found = [Loss(name=name, words=words.get(name, ""), count=n, bad=bad or name in LOST) for name, n in known]
+    rest = sum(loss.count for loss in found[MAX_REASONS:])
+    return [*found[:MAX_REASONS], *([Loss(name="other reasons", words="", count=rest, bad=bad)] if rest else [])]
+
 
 MAX_METRICS = 100
 """Rows of the table of metrics."""
@@ -116,56 +207,10 @@ def successor_of(series: Series) -> tuple[Successor, ...]:
     return tuple(Successor(model=model, metric=metric, **numbers) for (model, metric), numbers in complete.items())
 
 
-_ROLES = {"small": "small judge"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
-    """Judge requests, errors and cost (USD) since this process started; None where nothing was counted."""
-
-    requests: float
-    errors: tuple[tuple[str, float], ...]
-    unusable: tuple[tuple[str, float], ...]
-    cost_usd: float
-    saved_usd: float
-    hit_ratio: float | None
-    spent_today_usd: float | None
-    budget_usd: float | None
-    factor: float | None
-    blind: bool
-    others_blind: tuple[tuple[str, str], ...] = ()
-    """(role, model) of the other endpoints whose circuit is open."""
-    retiring: tuple[Retiring, ...] = ()
-    successor: tuple[Successor, ...] = ()
-
-
-def judging_of(series: Series, budget_usd: float | None) -> Judging:
-    """Judge figures from this process's series."""
-    blind = sorted(
-        (labels["role"], labels["judge_model"]) for labels, value in series.rows("gaugeway_judge_blind") if value > 0
-    )
-    looked = series.by("gaugeway_judge_cache_lookups_total", "result")
-    lookups = sum(looked.values())
-    spent = series.value("gaugeway_judge_budget_spent_usd") if budget_usd else None
-    return Judging(
-        requests=series.total("gaugeway_judge_requests_total"),
-        errors=_largest(series.by("gaugeway_judge_errors_total", "judge_model", "error")),
-        unusable=_largest(series.by("gaugeway_judge_unusable_total", "judge_model", "reason")),
-        cost_usd=series.total("gaugeway_judge_cost_usd_total"),
-        saved_usd=series.total("gaugeway_judge_cache_saved_usd_total"),
-        hit_ratio=looked.get("hit", 0.0) / lookups if lookups else None,
-        spent_today_usd=spent,
-        budget_usd=budget_usd,
-        factor=series.value("gaugeway_judge_budget_factor") if budget_usd else None,
-        blind=any(role == "judge" for role, _ in blind),
-        others_blind=tuple((_ROLES.get(role, role), model) for role, model in blind if role != "judge"),
-        retiring=retiring_of(series, time.time()),
-        successor=successor_of(series),
-    )
-
-
-def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(((name, n) for name, n in counts.items() if n), key=lambda pair: -pair[1])[:20])
+def open_circuits(series: Series) -> list[tuple[str, str]]:
+    """Role and model of the endpoints of judges whose circuit is open."""
+    rows = series.rows("gaugeway_judge_blind")
+    return sorted((labels["role"], labels["judge_model"]) for labels, value in rows if value > 0)
 
 
 def pipeline_handlers(site: Site) -> list[Any]:
@@ -178,7 +223,6 @@ def pipeline_handlers(site: Site) -> list[Any]:
         since, until = whole_buckets(chosen.since, min(chosen.until, now), now)
         series = await own(site.registry)
         answers = await site.ask_gateways()
-        seen = together(answers)
         counted = await site.counts.outcomes(since, until, app or None)
         stored = await site.insight.store.outcomes(Query(since=since, until=until, app=app or None))
         about = await site.insight.status()
@@ -195,15 +239,15 @@ def pipeline_handlers(site: Site) -> list[Any]:
             funnel=funnel_of(counted, stored),
             gateways=site.gateways,
             answers=answers,
-            waiting=seen.total("gaugeway_handoff_waiting"),
+            seen=together(answers),
             queue=about["queue"],
-            oldest_s=series.value("gaugeway_queue_oldest_seconds"),
+            series=series,
             evaluations=evaluations_of(stored),
-            late=series.total("gaugeway_late_scores_total"),
-            uncovered=series.total("gaugeway_uncovered_scores_total"),
-            worker_errors=_largest(series.by("gaugeway_worker_errors_total", "operation")),
             judge=about["judge"],
-            judging=judging_of(series, site.config.judge.budget_usd_per_day),
+            budget_usd=site.config.judge.budget_usd_per_day,
+            open_circuits=open_circuits(series),
+            retiring=retiring_of(series, time.time()),
+            successor=successor_of(series),
         )
 
     return [pipeline]

@@ -17,7 +17,7 @@ from litestar.response import Redirect, Template
 from dashboards.web.site import Page, Site, done
 from monitors.api.templates import decide
 
-_PAGE, _FORM = "dashboards.web.views.prompt_page", "dashboards.web.views.prompt_form"
+_PAGE, _FORM = "dashboards.web.views.prompt_page", "dashboards.web.views.prompt_page"
 
 
 def prompt_handlers(site: Site) -> list[Any]:

@@ -24,8 +24,7 @@ from gaugeway.records import Sample, Score, Supplement
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
-from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passing, label, labelled
-from monitors.analysis.review import Draw, ReviewDraws
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Draw, Labelled, Passing, ReviewDraws, label, labelled
 from monitors.metrics.registry import declared
 
 NAME_COOKIE = "gaugeway_reviewer"

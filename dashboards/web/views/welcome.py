@@ -12,14 +12,13 @@ from litestar import get
 from litestar.response import Template
 
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
-from dashboards.web.readings.gateway_scrape import Answer, Series, own, together
+from dashboards.web.gateways import Series, own, together
 from dashboards.web.site import FIRST_SCORES, Page, Site
 from dashboards.web.views.pipeline import evaluations_of
 from gaugeway.settings.endpoints import needs_key
 from gaugeway.settings.loading import OPTION
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import OutcomeCount, Point, Query
-from monitors.analysis.capture_coverage import Captured
 from monitors.evaluation.first_exchange import described
 from monitors.judges.middleware.failure_log import advice_on
 
@@ -57,82 +56,12 @@ class FirstScores:
         return await self.count() < min(FIRST_SCORES, self._site.first_scores)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requests:
-    """What the gateways have counted since they started. `unreachable` are (URL, reason)."""
-
-    seen: int = 0
-    exchanges: int = 0
-    rejected: int = 0
-    failed: int = 0
-    unknown_path: int = 0
-    unreachable: tuple[tuple[str, str], ...] = ()
-
-
-def requests_of(answers: Sequence[Answer]) -> Requests:
-    """Add up the requests of all gateways."""
-    series = together(answers)
-    return Requests(
-        seen=round(series.total("gaugeway_requests_total")),
-        exchanges=round(series.total("gaugeway_exchanges_total")),
-        rejected=round(series.total("gaugeway_exchanges_total", outcome="rejected")),
-        failed=round(
-            sum(
-                series.total("gaugeway_requests_total", status_class=status) - _rejected(series, status)
-                for status in _ERROR_CLASSES
-            )
-        ),
-        unknown_path=round(series.total("gaugeway_invalid_requests_total", reason="unknown_path")),
-        unreachable=tuple((answer.url, answer.error) for answer in answers if answer.error),
-    )
-
-
-def _rejected(series: Series, status_class: str) -> float:
-    return series.total("gaugeway_requests_total", status_class=status_class, ending="rejected")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passages:
-    """Answers of the last hour or day, those with passages, and the apps in which none were found."""
-
-    answers: int
-    found: int
-    without: tuple[Captured, ...]
-    more: int
-
-
-def passages_of(captured: Sequence[Captured]) -> Passages:
-    """Add up what was found in the answers of each app."""
-    without = sorted(
-        (capture for capture in captured if capture.without_passages == capture.answers),
-        key=lambda capture: -capture.answers,
-    )
-    return Passages(
-        answers=sum(capture.answers for capture in captured),
-        found=sum(capture.answers - capture.without_passages for capture in captured),
-        without=tuple(without[:MAX_APPS]),
-        more=len(without[MAX_APPS:]),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
-    """The judge as far as this process has called it since its start; `rate` is the highest of a judged metric."""
-
-    model: str
-    responses: int
-    errors: tuple[tuple[str, int], ...]
-    failing: bool
-
-
-def judging_of(series: Series, model: str) -> Judging:
-    """Return what this process's series say of the judge."""
-    errors = sorted(series.by("gaugeway_judge_errors_total", "error").items(), key=lambda pair: -pair[1])
-    return Judging(
-        model=model,
-        responses=round(series.total("gaugeway_judge_requests_total")),
-        errors=tuple((name.replace("_", " "), round(n)) for name, n in errors[:3] if n),
-        failing=series.total("gaugeway_judge_blind") > 0,
+def failed_requests(series: Series) -> float:
+    """The requests that failed at the provider: those that the gateway rejected did not reach it."""
+    return sum(
+        series.total("gaugeway_requests_total", status_class=status)
+        - series.total("gaugeway_requests_total", status_class=status, ending="rejected")
+        for status in _ERROR_CLASSES
     )
 
 
@@ -262,31 +191,37 @@ def welcome_handlers(site: Site) -> list[Any]:
     @get("/welcome")
     async def welcome(request: Page) -> Template:
         config, about = site.config, await site.insight.status()
-        answers = await site.ask_gateways()
-        requests, passages = requests_of(answers), passages_of(site.insight.captured())
+        answers, captured = await site.ask_gateways(), site.insight.captured()
+        series = together(answers)
         judged = await first_judged(site, about["metrics"]) if about["judge"] else None
         count, latest = await scores.count(), await latest_exchange(site)
-        unjudged = await failures(site) if about["judge"] and judged is None else None
-        seen = requests.exchanges > requests.rejected or latest is not None
+        passed_on = series.total("gaugeway_exchanges_total") - series.total(
+            "gaugeway_exchanges_total", outcome="rejected"
+        )
         return site.render(
             request,
             "welcome.html",
             title="Welcome",
             base=traffic_url(config.gateway, request.url.hostname or HOST),
-            requests=requests,
+            series=series,
+            failed=failed_requests(series),
+            answers=answers,
             gateways=site.gateways,
-            passages=passages,
-            judge=judging_of(await own(site.registry), about["judge"]["model"]) if about["judge"] else None,
+            captured=captured,
+            without=[capture for capture in captured if capture.without_passages == capture.answers],
+            most=MAX_APPS,
+            judge=about["judge"],
+            own=await own(site.registry),
             snippet_of=judge_snippet(config.upstreams, site.origins),
             judged=judged,
-            unjudged=unjudged,
+            unjudged=await failures(site) if about["judge"] and judged is None else None,
             has_file=any(source != OPTION for source in site.origins.values()),
             init_command=init_command(config.upstreams, config.judge.model or "", config.judge.base_url),
             rates=rates_in_words([metric for metric in about["metrics"] if metric["rate"] < 1.0]),
             scores=count,
             enough=FIRST_SCORES,
             latest=latest,
-            steps={"request": seen, "passages": passages.found > 0, "judge": judged is not None},
+            seen=passed_on > 0 or latest is not None,
         )
 
     return [welcome]

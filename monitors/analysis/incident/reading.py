@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from cachetools import LRUCache
 
 from gaugeway.records import Alert, Sample, same_scheme
+from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.topics import TopicModel, fit_topics
@@ -17,8 +20,50 @@ from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import in_slice
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings, default_passing
-from monitors.analysis.incident.background import BackgroundResults
 from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class BackgroundResults(Generic[K, T]):
+    """Results by key. The `most` that were used last are kept, and made again when they are `fresh_s` seconds old.
+
+    `clock` gives seconds; `name` is that of the tasks, whose errors are logged under it.
+    """
+
+    def __init__(self, *, name: str, fresh_s: float, most: int, clock: Callable[[], float]) -> None:
+        self._name = name
+        self._fresh_s = fresh_s
+        self._most = most
+        self._clock = clock
+        self._kept: LRUCache[K, tuple[float, T]] = LRUCache(most)
+        self._running: dict[K, asyncio.Task[None]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def get(self, key: K, make: Callable[[], Awaitable[T]], *, within_s: float, final: bool = False) -> T | None:
+        """Return the result of a key; None while it is being made, or after an error.
+
+        Waits up to `within_s` seconds for it. An older one is returned while a new one is made; a `final` one does not
+        change any more.
+        """
+        kept = self._kept.get(key)
+        if kept is None or (not final and self._clock() - kept[0] > self._fresh_s):
+            if key not in self._running and len(self._running) < self._most:
+                self._running[key] = spawn(self._make(key, make), name=self._name)
+            if kept is None and (task := self._running.get(key)) is not None:
+                await asyncio.wait([task], timeout=within_s)
+                kept = self._kept.get(key)
+        return None if kept is None else kept[1]
+
+    async def _make(self, key: K, make: Callable[[], Awaitable[T]]) -> None:
+        try:
+            async with self._one_at_a_time:
+                found = await make()
+            self._kept[key] = self._clock(), found
+        finally:
+            self._running.pop(key, None)
+
 
 MAX_ANSWERS = 2_000
 """Answers that are compared on each side of an onset, the latest of each part of that time."""

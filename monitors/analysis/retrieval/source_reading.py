@@ -18,8 +18,8 @@ from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import passage_names
 from gaugeway.text.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
+from monitors.analysis.captured import check_metric
 from monitors.analysis.human_labels import Passings, default_passing
-from monitors.analysis.metric_names import check_metric
 from monitors.analysis.retrieval.coverage_gaps import GapReport, gaps_of, is_declined
 from monitors.analysis.retrieval.sources import RetrievedExchange, Scope, SourceReport, reported
 from monitors.metrics.judged.passage_verdicts import PassageVerdicts, passage_verdicts

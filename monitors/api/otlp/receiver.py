@@ -18,8 +18,7 @@ from gaugeway.records import Supplement
 from gaugeway.storage.engines.failures import refused
 from monitors.api.otlp import Decoded
 from monitors.api.otlp import codec as wire
-from monitors.api.otlp.agent_steps import operation_of, step_of
-from monitors.api.otlp.conventions import NoTextError, blank, conventions_of, retrieved
+from monitors.api.otlp.conventions import NoTextError, blank, conventions_of, operation_of, retrieved, step_of
 
 _log = logging.getLogger("gaugeway.otlp")
 MAX_BODY_BYTES = 16 * 1024 * 1024

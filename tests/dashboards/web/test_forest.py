@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dashboards.web.forest import Effect, effect_of, forest_axis, forest_row, reach
+from dashboards.web.charts import Effect, effect_of, forest_axis, forest_row, reach
 from tests.support.pages import EVIL
 
 

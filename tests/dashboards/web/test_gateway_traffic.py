@@ -9,8 +9,8 @@ import pytest
 from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.readings import gateway_traffic
-from dashboards.web.readings.gateway_traffic import Totals, TrafficReader, quantile, traffic_over
+from dashboards.web import gateways as gateway_traffic
+from dashboards.web.gateways import Totals, TrafficReader, quantile, traffic_over
 from gateway.telemetry.metrics import Instruments
 from gaugeway.exchange import Recording
 from gaugeway.runtime.auth import metrics_handler

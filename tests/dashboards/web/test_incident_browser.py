@@ -8,7 +8,7 @@ import time
 import pytest
 
 from dashboards.web.views import alerts as alerts_view
-from dashboards.web.views.alert_forms import silence_of
+from dashboards.web.views.alerts import silence_of
 from gaugeway.records import Context, Evaluation, Sample, Score
 from monitors.alerting.acknowledgements import Ack
 from tests.dashboards.web.test_browser import browse, until

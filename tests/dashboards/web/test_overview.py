@@ -7,8 +7,7 @@ import re
 import pytest
 
 from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline, trend_line
-from dashboards.web.quality_matrix import Watches, cell, rows_of
-from dashboards.web.readings.trends import dots_of, movement
+from dashboards.web.quality_matrix import Watches, cell, dots_of, movement, rows_of
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Summary
 from monitors.alerting.engine import StreamStatus
@@ -204,12 +203,12 @@ def test_a_cells_chart_says_in_words_what_it_shows():
     hours = [(3600.0 * h, sums(0.9 - h / 100, 200)) for h in range(24)]
     known = [Quality(app="a", metric="m", n=200, n_eff=200.0, coverage_ratio=1.0, mean=0.8, ci_low=0.7, ci_high=0.9)]
     (row,) = rows_of(known, Watches([watched()]))
-    found = cell(row, "m", {("a", "m"): hours}, lower_is_better=(), now=24 * 3600.0)
+    found = cell(row, "m", 24 * 3600.0, hours={("a", "m"): hours}, lower_is_better=())
     assert "m of a, last 24 hours by 2 h: from 0.90 to 0.67, baseline 0.900" in found.chart
     assert 'class="baseline"' in found.chart
     assert 'class="line k1"' in found.chart
     assert found.trend.startswith("worse over 6 h")
-    assert cell(row, "other", {}, lower_is_better=(), now=0.0) is None
+    assert cell(row, "other", 0.0, hours={}, lower_is_better=()) is None
 
 
 def test_charts_escape_what_they_are_told():

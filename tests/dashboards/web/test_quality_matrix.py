@@ -7,8 +7,8 @@ import re
 import time
 from dataclasses import replace
 
+from dashboards.web.gateways import AppTraffic
 from dashboards.web.quality_matrix import Watches, filtered, metrics_of, ordered, rows_of
-from dashboards.web.readings.gateway_traffic import AppTraffic
 from dashboards.web.views.overview import MAX_APPS, headings, parse, recently_resolved
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.quality import Quality

@@ -3,7 +3,7 @@
 import pytest
 from litestar.exceptions import HTTPException
 
-from dashboards.web.time_range import address, between, time_range
+from dashboards.web.toolbar import address, between, time_range
 
 NOW = 1_000_000.0
 

@@ -8,8 +8,7 @@ from importlib.resources import files
 import pytest
 
 from dashboards.web.site import NAVIGATION
-from dashboards.web.time_range import between, time_range
-from dashboards.web.toolbar import MAX_APPS, app_address, toolbar
+from dashboards.web.toolbar import MAX_APPS, app_address, between, time_range, toolbar
 from tests.support.pages import world
 
 NOW = 1_790_000_000.0

@@ -10,7 +10,7 @@ from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Recording
 from gaugeway.redaction import Redactor
-from monitors.analysis.audited_capture import request_of
+from monitors.analysis.capture_coverage import request_of
 
 PASSAGES = ("Ada (ada@example.com) answers for lamps.", "A lamp lasts twelve hours, less in the cold.")
 PROMPT = (

@@ -8,7 +8,7 @@ import pytest
 from litestar import Litestar
 
 from gaugeway.runtime import audit
-from monitors.api.rules import rule_handlers
+from monitors.api.alerts import rule_handlers
 from tests.monitors.api.test_alerts import MATCHERS, alert, alerts_api
 from tests.support.running import serving
 

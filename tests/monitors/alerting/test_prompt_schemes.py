@@ -14,7 +14,7 @@ from gaugeway.storage.stores import Query
 from monitors.alerting.changes import Version, Versions
 from monitors.alerting.description import Describer
 from monitors.analysis.incident.reading import incident_report, scored_points
-from monitors.analysis.marks import marks_of
+from monitors.analysis.series import marks_of
 from tests.support.alerting import T0
 from tests.support.receivers import alert
 

@@ -17,9 +17,9 @@ from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Point, ScoreHistogram
 from monitors.analysis.ab_binned import Parts
 from monitors.analysis.ab_compare import Sides, compare, decision, overlap_of, served_apart, sides
-from monitors.api import compare as compare_api
 from monitors.api import openapi
-from monitors.api.compare import compare_handlers
+from monitors.api import reports as compare_api
+from monitors.api.reports import compare_handlers
 from tests.support.running import serving
 from tests.support.scored import One, fill
 

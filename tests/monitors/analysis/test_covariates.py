@@ -12,7 +12,7 @@ from gaugeway.records import Evaluation, Failed, Sample, Score
 from gaugeway.sampling import MetricSampler
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query
-from monitors.analysis.covariates import Covariates
+from monitors.analysis.quality import Covariates
 from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 
 COUNT, NOW, WINDOW_S = 1500, 100_000.0, 3600.0

@@ -4,9 +4,8 @@ import asyncio
 import math
 
 from gaugeway.storage.stores import Summary
-from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.quality import estimate
-from monitors.analysis.recent_sums import SETTLED_S, RecentSums
+from monitors.analysis.recent_sums import SETTLED_S, GrowingWindow, RecentSums
 
 HOUR, DAY = 3600.0, 86_400.0
 NOW = 500 * HOUR + 1500.0

@@ -21,7 +21,7 @@ from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import LabelledScore, Point, Query, Store
 from gaugeway.storage.stores.hashing_store import HashingStore
 from monitors.analysis.human_labels import default_passing, drawn, label, labelled, passings, sums_of
-from monitors.api.labels import label_handlers
+from monitors.api.reports import label_handlers
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import build
 from tests.support.running import serving

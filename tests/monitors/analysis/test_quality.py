@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gaugeway.storage.stores import PairedSums, Summary
-from monitors.analysis.covariates import helped as helps
 from monitors.analysis.quality import estimate
+from monitors.analysis.quality import helped as helps
 from monitors.statistics.control_variate import fitted, sums
 
 N = 20_000

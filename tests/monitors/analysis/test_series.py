@@ -14,9 +14,8 @@ from gaugeway.storage.stores import Query, Summary
 from monitors.alerting.changes import Version
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis import series
-from monitors.analysis.marks import marks_of, reference_lines
 from monitors.analysis.quality import estimate
-from monitors.analysis.series import STEPS_S, SeriesQuery, SeriesReader, chosen_step
+from monitors.analysis.series import STEPS_S, SeriesQuery, SeriesReader, chosen_step, marks_of, reference_lines
 from tests.support.stores import store_in
 
 NOW = 1_790_000_000.0

@@ -17,7 +17,7 @@ from monitors.analysis.retrieval import source_reading
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import MAX_SOURCES, RetrievedExchange, Scope, reported
 from monitors.api import openapi
-from monitors.api.sources import source_handlers
+from monitors.api.reports import source_handlers
 from tests.support.running import serving
 
 NOW = 1_760_000_000.0

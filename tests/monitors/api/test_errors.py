@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromQuery, QueryParameter
 
 from monitors.api.errors import on_error
-from monitors.api.sources import source_handlers
+from monitors.api.reports import source_handlers
 from tests.support.running import serving
 
 

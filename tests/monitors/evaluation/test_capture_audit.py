@@ -13,16 +13,16 @@ from gaugeway.records import CaptureInfo, Context, PromptPart, Sample, ToolCheck
 from gaugeway.settings.shared import MAX_AUDITS, Config, Sampled
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query
-from monitors.analysis.audited_capture import (
+from monitors.analysis.capture_coverage import (
     DAY_S,
     MAX_CHARACTERS,
     MAX_KEPT_S,
     STATE,
+    CaptureCoverage,
     audits_in,
     draw_from,
     request_of,
 )
-from monitors.analysis.capture_coverage import CaptureCoverage
 from monitors.evaluation.judge_marks import SETTLED_S, CaptureAudits, audits_per_day
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from dashboards.web.charts import Dot
 from dashboards.web.events import digests
-from dashboards.web.incident.notifications import notified, unreached
-from dashboards.web.views.alert_forms import silence_of
-from dashboards.web.views.alerts import chart, span
+from dashboards.web.incident.timeline import notified, unreached
+from dashboards.web.views.alerts import chart, silence_of, span
 from monitors.alerting.acknowledgements import UndeliveredNotification
 from monitors.alerting.delivery import Delivery
 from monitors.alerting.notifiers import Route

@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import pytest
 
+from dashboards.web.app_readings import HeatMap, HeatMapReader, drawn, mean, percentile, traffic_of
 from dashboards.web.format import iso
-from dashboards.web.heat_map import HeatMap, HeatMapReader, drawn
-from dashboards.web.readings.app_traffic import mean, percentile, traffic_of
 from gaugeway.records import Evaluation, Sample, Score, Usage
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.pages import EVIL, world

@@ -7,9 +7,10 @@ import random
 import re
 import time
 
-from dashboards.web.readings.prompt_change import MAX_LINE, MAX_LINES
+from dashboards.web.templating import assets
+from dashboards.web.templating import templates as page_templates
 from dashboards.web.views import compare as view
-from dashboards.web.views.compare import CompareForm, Comparisons, dots, parse_form, start, verdict
+from dashboards.web.views.compare import MAX_LINE, MAX_LINES, CompareForm, Comparisons, dots, parse_form, start
 from gaugeway.records import CaptureInfo, PromptPart
 from gaugeway.storage.stores import Point
 from monitors.alerting.changes import Version
@@ -122,13 +123,13 @@ async def test_nothing_of_the_data_becomes_markup(tmp_path):
 
 async def test_many_who_look_at_the_same_have_it_compared_once(tmp_path, monkeypatch):
     reads = []
-    original = view.read
+    original = view.compare_versions
 
-    async def counted(*args):
+    async def counted(*args, **settings):
         reads.append(args)
-        return await original(*args)
+        return await original(*args, **settings)
 
-    monkeypatch.setattr(view, "read", counted)
+    monkeypatch.setattr(view, "compare_versions", counted)
 
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, n=60)
@@ -188,8 +189,13 @@ def test_how_many_more_is_said_only_when_all_can_tell():
     arm = Arm(n=30, mean=0.9)
     about = {"app": "a", "champion": arm, "challenger": arm, "decision": "not enough data"}
     some = [Compared(metric="x", more=500, **about), Compared(metric="y", more=2000, **about)]
-    assert "About 2,000 more scores" in verdict(some, "not enough data", "a", "b")["words"]
-    assert "more scores" not in verdict([*some, Compared(metric="z", **about)], "not enough data", "a", "b")["words"]
+    macros = page_templates(assets()).instance.engine.get_template("compare_verdict.html").module
+
+    def words(compared):
+        return macros.verdict(compared, "not enough data", "a", "b", view.VERSION_WORDS)
+
+    assert "About 2,000 more scores" in words(some)
+    assert "more scores" not in words([*some, Compared(metric="z", **about)])
 
 
 def test_times_with_few_scores_have_no_dot():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dashboards.web.readings import conversations as conversation_reading
+from dashboards.web.views import conversations as conversation_reading
 from gaugeway.records import Evaluation, Message, Sample, Score, Skipped
 from gaugeway.settings.shared import Config, Judge, Metric
 from tests.support.pages import EVIL, world

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
+from dashboards.web.incident.exchange_summary import chart_of, spans_of
 from dashboards.web.incident.neighbours import list_fields
-from dashboards.web.incident.waterfall import chart_of, spans_of
 from gaugeway.records import Context, Evaluation, Message, Sample, Score, Skipped
 from tests.support.pages import EVIL, world
 

@@ -9,9 +9,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from dashboards.web.incident.chips import chips_of
-from dashboards.web.incident.filter_charts import distributions, over_time
-from dashboards.web.incident.links import bad_fields
+from dashboards.web.addresses import bad_fields, chips_of
+from dashboards.web.incident.groups import distributions, over_time
 from dashboards.web.views import explore as explore_view
 from gaugeway.records import Context, Score
 from gaugeway.storage.stores import Point

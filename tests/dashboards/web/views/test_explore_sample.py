@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dashboards.web.readings.spread_sample import drawn, spread_sample
+from dashboards.web.spread_sample import sampled_exchanges, spread_sample
 from dashboards.web.views import explore as explore_view
 from gaugeway.records import Context, Evaluation, Sample, Score
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
@@ -78,7 +78,7 @@ def test_an_exchange_is_drawn_with_all_its_metrics(tmp_path):
     for one in found.points:
         by_id.setdefault(one.sample_id, set()).add(one.metric)
     assert all(metrics == {"a", "b", "c"} for metrics in by_id.values())
-    assert len(drawn(found.points, 30)) == 30
+    assert len(sampled_exchanges(found.points, 30)) == 30
 
 
 def test_scores_of_one_moment_and_a_spent_budget(tmp_path):

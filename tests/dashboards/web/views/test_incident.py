@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from dashboards.web.format import at
-from dashboards.web.incident.levels import Levels, is_recovering
-from dashboards.web.incident.operator import OPERATOR_COOKIE
+from dashboards.web.incident.alert_answers import Levels, is_recovering
 from dashboards.web.incident.timeline import timeline_of
+from dashboards.web.site import OPERATOR_COOKIE
 from dashboards.web.views import alerts as alerts_view
 from gaugeway.settings.shared import Rule
 from monitors.alerting.acknowledgements import Matcher, Silence

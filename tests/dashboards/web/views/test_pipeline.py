@@ -11,9 +11,15 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.addresses import traffic_url, without_secrets
-from dashboards.web.readings.funnel import NOT_CAPTURED, funnel_of
-from dashboards.web.readings.gateway_scrape import Series, ask_all, gateway_urls, series_of
-from dashboards.web.views.pipeline import evaluations_of, judging_of, retiring_of, successor_of
+from dashboards.web.gateways import ask_all, gateway_urls, series_of
+from dashboards.web.views.pipeline import (
+    NOT_CAPTURED,
+    evaluations_of,
+    funnel_of,
+    open_circuits,
+    retiring_of,
+    successor_of,
+)
 from gaugeway.demo.servers import free_ports
 from gaugeway.records import Failed, Skipped
 from gaugeway.settings.shared import Config, Judge, Monitors, Notifier, Store
@@ -128,27 +134,22 @@ async def test_what_became_of_samples_is_said_by_metric_and_reason(tmp_path):
     assert "No judge is configured" in page.words
 
 
-def test_the_judges_cost_budget_and_savings_are_added_up():
-    instruments = Instruments(CollectorRegistry(), version="0")
-    instruments.judged("j", 1.0, 100, 10, 0.5)
-    instruments.judged("k", 1.0, 100, 10, 0.25)
-    instruments.failed("j", "timeout")
-    instruments.looked_up("j", "hit", 0.1)
-    instruments.looked_up("j", "miss", 0.0)
-    instruments.judge_budget_spent.set(0.75)
-    instruments.judge_budget_factor.set(0.4)
-    found = judging_of(series_of(instruments.registry.collect()), 1.5)
-    assert (found.requests, found.cost_usd, found.saved_usd, found.hit_ratio) == (2.0, 0.75, 0.1, 0.5)
-    assert (found.spent_today_usd, found.factor, found.errors) == (0.75, 0.4, (("j timeout", 1.0),))
-    assert judging_of(Series(), None).spent_today_usd is None
-
-
-async def test_the_part_of_the_days_budget_that_is_spent_is_drawn(tmp_path):
+async def test_the_judges_cost_budget_and_savings_are_added_up(tmp_path):
     judge = Judge(base_url="http://127.0.0.1:1/v1", model="judge-1", budget_usd_per_day=1.5)
-
     async with world(tmp_path, config=Config(judge=judge)) as w:
+        w.instruments.judged("j", 1.0, 100, 10, 0.5)
+        w.instruments.judged("k", 1.0, 100, 10, 0.25)
+        w.instruments.failed("j", "timeout")
+        w.instruments.looked_up("j", "hit", 0.1)
+        w.instruments.looked_up("j", "miss", 0.0)
         w.instruments.judge_budget_spent.set(0.75)
+        w.instruments.judge_budget_factor.set(0.4)
         page = await w.page("/pipeline")
+    assert "Responses 2judge-1 Cost 0.7500 USDat the configured prices" in page.words
+    assert "Saved by the cache 0.1000 USD50 % of lookups hit" in page.words
+    assert "Spent today 0.7500 USDof 1.50 USD" in page.words
+    assert "Sampling factor 0.40" in page.words
+    assert "j timeout 1" in page.words
     (bar,) = [drawing for drawing in page.all("svg") if "budget" in drawing.get("aria-label", "")]
     assert bar["aria-label"] == "50 % of the day's budget"
 
@@ -160,15 +161,14 @@ def test_an_open_circuit_names_whose_it_is():
         instruments.judge_blind.labels(*labels).set(0)
 
     def found():
-        judging = judging_of(series_of(instruments.registry.collect()), None)
-        return judging.blind, judging.others_blind
+        return open_circuits(series_of(instruments.registry.collect()))
 
-    assert found() == (False, ())
+    assert found() == []
     instruments.judge_blind.labels("nli-1", "verifier").set(1)
-    assert found() == (False, (("verifier", "nli-1"),))
+    assert found() == [("verifier", "nli-1")]
     instruments.judge_blind.labels("s", "small").set(1)
     instruments.judge_blind.labels("judge-1", "judge").set(1)
-    assert found() == (True, (("small judge", "s"), ("verifier", "nli-1")))
+    assert found() == [("judge", "judge-1"), ("small", "s"), ("verifier", "nli-1")]
 
 
 async def test_the_page_names_a_verifier_whose_circuit_is_open_and_freezes_no_judged_metric(tmp_path):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dashboards.web.views.prompt_form import applied, entry_of, prefilled, prompt_texts
+from dashboards.web.views.prompt_page import applied, entry_of, prefilled, prompt_texts
 from gateway.capture.factory import capture_of, template_form
 from gateway.config import Capture
 from gaugeway.prompts import UserTemplate

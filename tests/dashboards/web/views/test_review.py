@@ -12,8 +12,7 @@ from gaugeway.settings.shared import Config, Judge
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import LabelledScore, Query
 from gaugeway.storage.stores.ratings import effective
-from monitors.analysis.human_labels import drawn, labelled
-from monitors.analysis.review import MAX_DRAWN, Draw, ReviewDraws
+from monitors.analysis.human_labels import MAX_DRAWN, Draw, ReviewDraws, drawn, labelled
 from tests.support.pages import EVIL, world
 
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))

@@ -7,9 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from dashboards.web.config_rows import SET, rows_of, shown
-from dashboards.web.texts import TEXTS
-from dashboards.web.views.settings import explained, without_address
+from dashboards.web.site import TEXTS
+from dashboards.web.views.settings import SET, explained, rows_of, shown, without_address
 from gaugeway.settings.loading import load, sources_of
 from gaugeway.settings.shared import Config
 from monitors.alerting.notifiers import NotDeliveredError, Notifier

@@ -125,7 +125,7 @@ async def test_the_pages_say_what_is_left_to_read_and_when_a_period_has_too_much
     async with world(tmp_path) as w:
         await fill(w, n=24)
         monkeypatch.setattr(source_reading, "IN_A_ROW", 10)
-        monkeypatch.setattr("dashboards.web.views.app_reports.BUDGET_S", 0.0)
+        monkeypatch.setattr("dashboards.web.views.sources.BUDGET_S", 0.0)
         left = await w.page("/sources?app=shop")
         monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 12)
         full = await w.page("/topics?app=shop&since=23h")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from dashboards.web.readings.gateway_scrape import Answer, Series
-from dashboards.web.views.welcome import judge_snippet, requests_of
+from dashboards.web.gateways import Series
+from dashboards.web.views.welcome import failed_requests, judge_snippet
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score
 from gaugeway.settings.loading import OPTION
 from gaugeway.settings.shared import Config, Judge
@@ -141,27 +139,20 @@ async def test_a_judge_whose_answers_cannot_be_read_is_not_called_healthy(tmp_pa
     assert "waiting for the first score" not in page.words
 
 
-@pytest.mark.parametrize(
-    ("series", "exchanges", "failed"),
-    [
-        ([], 0, 0),
-        ([("gaugeway_exchanges_total", {"outcome": "captured"}, 2.0)], 2, 0),
-        (
-            [
-                ("gaugeway_exchanges_total", {"outcome": "captured"}, 2.0),
-                ("gaugeway_requests_total", {"status_class": "2xx", "ending": "complete"}, 1.0),
-                ("gaugeway_requests_total", {"status_class": "4xx", "ending": "complete"}, 1.0),
-                ("gaugeway_requests_total", {"status_class": "4xx", "ending": "rejected"}, 5.0),
-            ],
-            2,
-            1,
-        ),
-    ],
-)
-def test_requests_of_all_gateways_are_added_up(series, exchanges, failed):
-    answers = [Answer(url="a", series=Series(series)), Answer(url="b", series=Series(), error="away")]
-    found = requests_of(answers)
-    assert (found.exchanges, found.failed, found.unreachable) == (exchanges, failed, (("b", "away"),))
+def test_requests_that_the_gateway_rejected_did_not_fail_at_the_provider():
+    seen = [
+        ("gaugeway_requests_total", {"status_class": "2xx", "ending": "complete"}, 1.0),
+        ("gaugeway_requests_total", {"status_class": "4xx", "ending": "complete"}, 1.0),
+        ("gaugeway_requests_total", {"status_class": "4xx", "ending": "rejected"}, 5.0),
+    ]
+    assert (failed_requests(Series(seen)), failed_requests(Series())) == (1.0, 0.0)
+
+
+async def test_a_gateway_that_cannot_be_read_is_named(tmp_path):
+    async with world(tmp_path) as w:
+        w.site.gateways = ("http://127.0.0.1:1",)
+        page = await w.page("/welcome")
+    assert "The gateway's counters at http://127.0.0.1:1 cannot be read (ConnectError" in page.words
 
 
 def test_a_judge_on_this_machine_needs_no_key_and_no_secret_of_the_upstream_is_shown():

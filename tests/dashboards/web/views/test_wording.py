@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from dashboards.web.charts import bars
-from dashboards.web.readings.gateway_traffic import TrafficReader
+from dashboards.web.gateways import TrafficReader
 from dashboards.web.views.settings import receivers_of
 from gaugeway.records import CaptureInfo, Context, Evaluation, Sample, Score
 from gaugeway.settings.shared import Config, Notifier

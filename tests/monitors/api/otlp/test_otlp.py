@@ -34,7 +34,7 @@ from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from monitors.api.app import admin_app
 from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp import codec as wire
-from monitors.api.otlp.counting import more_than
+from monitors.api.otlp.codec import more_than
 from monitors.api.otlp.receiver import MAX_BODY_BYTES, MAX_PLAIN_BYTES, read, receiver
 from monitors.app import _receivers, check
 from monitors.exporters.instruments import Instruments

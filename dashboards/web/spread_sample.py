@@ -130,12 +130,12 @@ def _thinned(parts: Sequence[_Part], wanted: int) -> SpreadSample:
     share = _share(parts, wanted)
     kept: list[Point] = []
     for part in parts:
-        kept += part.points if share >= 1.0 else drawn(part.points, round(share * part.total))
+        kept += part.points if share >= 1.0 else sampled_exchanges(part.points, round(share * part.total))
     kept.sort(key=lambda point: -point.started_at)
     return SpreadSample(points=kept, total=sum(part.total for part in parts), exact=all(part.whole for part in parts))
 
 
-def drawn(points: Sequence[Point], most: int) -> Sequence[Point]:
+def sampled_exchanges(points: Sequence[Point], most: int) -> Sequence[Point]:
     """About `most` of the evaluations, whole exchanges, in their order; drawn by a hash of the exchange's id."""
     if len(points) <= most:
         return points

@@ -1,0 +1,153 @@
+"""Evaluations of an exchange as lines, its summary beside a list, and the times that it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from markupsafe import Markup
+
+from dashboards.web.charts import Frame, drawn
+from dashboards.web.format import shortened
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.signals import SIGNALS
+from monitors.alerting.stored_exchanges import faults_of
+from monitors.analysis.human_labels import Passings
+
+_EVIDENCE = 4000
+"""Characters of the evidence that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One evaluation as a table row."""
+
+    evaluation: Evaluation
+    kind: str
+    value: float | None = None
+    reason: str = ""
+    detail: str = ""
+    evidence: str = ""
+
+
+def line_of(evaluation: Evaluation) -> Line:
+    """Table row of an evaluation; long evidence is truncated."""
+    match evaluation.outcome:
+        case Score(value, reason, evidence):
+            return Line(evaluation=evaluation, kind="score", value=value, reason=reason, evidence=evidence_of(evidence))
+        case Skipped(reason):
+            return Line(evaluation=evaluation, kind="skipped", reason=reason.replace("_", " "))
+        case Failed(error, detail):
+            return Line(evaluation=evaluation, kind="failed", reason=error.replace("_", " "), detail=detail[:_EVIDENCE])
+
+
+def evidence_of(evidence: Sequence[Mapping[str, Any]]) -> str:
+    """The evidence as JSON, one item per paragraph, truncated to about `_EVIDENCE` characters."""
+    shown: list[str] = []
+    size = 0
+    for number, item in enumerate(evidence):
+        if size > _EVIDENCE:
+            shown.append(f"… ({len(evidence) - number} more items)")
+            break
+        piece = msgspec.json.format(msgspec.json.encode(item)).decode()
+        shown.append(piece if len(piece) <= _EVIDENCE else f"{piece[:_EVIDENCE]} …")
+        size += len(shown[-1])
+    return "\n".join(shown)
+
+
+def question_of(sample: Sample) -> str:
+    """The question on one line, truncated; of a conversation its first message."""
+    opening = next((message.text for message in sample.transcript if message.role == "user"), "")
+    return shortened(sample.question or opening)
+
+
+ANSWER, PASSAGE, PASSAGES = 1_500, 200, 8
+"""Characters of the answer and of a passage, and passages, that a summary shows."""
+
+
+def summary_of(
+    sample: Sample, evaluations: Sequence[Evaluation], names: Sequence[str], passing: Passings
+) -> dict[str, Any]:
+    """The fields of `preview.html`; `names` are those of the passages."""
+    lines = [line_of(evaluation) for evaluation in evaluations if evaluation.metric not in SIGNALS]
+    failing = {
+        line.evaluation.metric
+        for line in lines
+        if line.value is not None and not passing(line.evaluation.metric).passes(line.value)
+    }
+    faults = [
+        fault
+        for line in lines
+        if (metric := line.evaluation.metric) in failing
+        for fault in faults_of(evaluations, metric)
+    ]
+    passages = [
+        (name, " ".join(context.text[: 4 * PASSAGE].split())[:PASSAGE])
+        for name, context in zip(names, sample.contexts, strict=False)
+    ]
+    return {
+        "title": question_of(sample) or "(no question)",
+        "sample": sample,
+        "lines": lines,
+        "failing": failing,
+        "faults": list(dict.fromkeys(faults))[:PASSAGES],
+        "answer": sample.response[:ANSWER],
+        "rest": max(0, len(sample.response) - ANSWER),
+        "passages": passages[:PASSAGES],
+        "more_passages": max(0, len(passages) - PASSAGES),
+    }
+
+
+JUDGED = 12
+"""Evaluations shown: those that took longest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A bar from `start` seconds after the request was sent, `seconds` long; `start` may be negative."""
+
+    name: str
+    kind: Literal["retriever", "model", "judge"]
+    start: float
+    seconds: float
+
+
+def spans_of(sample: Sample, evaluations: Sequence[Evaluation]) -> list[Span]:
+    """The spans of an exchange.
+
+    Only lengths are stored: the retriever's is placed before the request, and evaluations, which run at the same time,
+    after the answer. They happen later, when the answer has long been delivered.
+    """
+    found = []
+    if sample.retrieval_s is not None:
+        found.append(Span(name="retriever", kind="retriever", start=-sample.retrieval_s, seconds=sample.retrieval_s))
+    if sample.duration_s is not None:
+        found.append(Span(name=f"model {sample.model}", kind="model", start=0.0, seconds=sample.duration_s))
+    judged = [
+        evaluation
+        for evaluation in evaluations
+        if evaluation.seconds > 0.0 and evaluation.metric not in SIGNALS and not isinstance(evaluation.outcome, Skipped)
+    ]
+    judged.sort(key=lambda evaluation: -evaluation.seconds)
+    end = sample.duration_s or 0.0
+    found += [
+        Span(
+            name=f"{evaluation.metric}{f' by {evaluation.judge}' if evaluation.judge else ''}",
+            kind="judge",
+            start=end,
+            seconds=evaluation.seconds,
+        )
+        for evaluation in judged[:JUDGED]
+    ]
+    return found
+
+
+def chart_of(spans: Sequence[Span]) -> Markup:
+    """The spans on one scale; empty without any."""
+    if not spans:
+        return Markup("")
+    first, last = min(span.start for span in spans), max(span.start + span.seconds for span in spans)
+    frame = Frame(since=first, until=last, left=10.0, top=0.0, width=990.0, height=46.0 * len(spans))
+    return drawn("waterfall", spans=spans, frame=frame)

@@ -1,1 +1,0 @@
-"""What the views read in the background: traffic, trends, the gateways' counters."""

@@ -1,0 +1,144 @@
+"""What `monitors.analysis` computes on request: sources, topics, comparisons and labels, on the admin port."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal, TypeAlias
+
+from litestar import get
+from litestar.exceptions import ClientException
+from litestar.params import FromQuery, QueryParameter
+
+from gaugeway.storage.stores import Query, Store
+from monitors.analysis import ab_compare as comparing
+from monitors.analysis.ab_query import PERIOD, VersionQuery, compare_versions, period_of
+from monitors.analysis.captured import UnknownMetricError
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
+from monitors.analysis.retrieval.source_reading import DAY_S, SourceReports
+from monitors.analysis.retrieval.sources import Source, SourceReport
+from monitors.metrics.registry import zero_is_best
+
+Order: TypeAlias = Literal["named", "uses", "bad", "contradicted", "unused"]
+ORDERS: tuple[Order, ...] = ("named", "uses", "bad", "contradicted", "unused")
+_Seconds: TypeAlias = Annotated[float, QueryParameter(gt=0, description="length of the period, seconds")]
+_Until: TypeAlias = Annotated[
+    float | None, QueryParameter(ge=0, le=1e10, description="end of the period, Unix time; without it, now")
+]
+
+
+def source_handlers(reports: SourceReports) -> list[Any]:
+    """The handlers; the admin app guards them."""
+
+    @get("/api/sources")
+    async def sources(
+        *,
+        app: FromQuery[str],
+        metric: FromQuery[str | None] = None,
+        source: FromQuery[str | None] = None,
+        since_s: _Seconds = DAY_S,
+        until: _Until = None,
+        order: Annotated[str, QueryParameter(pattern="^(named|uses|bad|contradicted|unused)$")] = "named",
+        limit: Annotated[int, QueryParameter(ge=1, le=2000)] = 100,
+    ) -> dict[str, Any]:
+        try:
+            report = await reports.report(app, metric, since_s=since_s, until=until)
+        except UnknownMetricError as error:
+            raise ClientException(f"metric: {error}") from error
+        total = len(report.sources)
+        chosen = [listed for listed in ordered(report, order) if source in (None, listed.name)]  # type: ignore[arg-type]  # the pattern says so
+        return asdict(replace(report, sources=tuple(chosen[:limit]))) | {"total_sources": total}
+
+    @get("/api/topics")
+    async def topics(
+        *,
+        app: FromQuery[str],
+        metric: FromQuery[str | None] = None,
+        since_s: _Seconds = DAY_S,
+        until: _Until = None,
+    ) -> dict[str, Any]:
+        try:
+            return asdict(await reports.gaps(app, metric, since_s=since_s, until=until))
+        except UnknownMetricError as error:
+            raise ClientException(f"metric: {error}") from error
+
+    return [sources, topics]
+
+
+def ordered(report: SourceReport, order: Order) -> list[Source]:
+    """Return the sources: those that lower scores first, or by uses, share in bad answers, contradictions or disuse."""
+
+    def key(source: Source) -> tuple[float, ...]:
+        bad = source.in_bad.ratio if source.in_bad is not None else 0.0
+        by: dict[Order, tuple[float, ...]] = {
+            "named": (not source.named, -source.evidence_log10),
+            "uses": (),
+            "bad": (-bad,),
+            "contradicted": (-(source.contradicted or 0),),
+            "unused": (-(source.never_used or 0),),
+        }
+        return (*by[order], -source.uses)
+
+    return sorted(report.sources, key=key)
+
+
+WEEK_S = 7 * 86_400.0
+MOST, READING_S = 20_000, 2.0
+"""Where the store cannot aggregate: scores read per version and metric, and the time limit for reading."""
+MOST_QUESTIONS, WITHIN_S = 2000, 0.12
+"""Scores of both versions up to which they are read individually with their questions; time limit for counting."""
+
+
+def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = zero_is_best) -> list[Any]:
+    """The handlers; the admin app guards them."""
+
+    @get("/api/compare")
+    async def compare(
+        *,
+        by: FromQuery[str],
+        a: FromQuery[str],
+        b: FromQuery[str],
+        app: FromQuery[str | None] = None,
+        metric: FromQuery[list[str] | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = WEEK_S,
+        delta: Annotated[
+            float, QueryParameter(ge=0, lt=1, description="acceptable loss of B against A")
+        ] = comparing.MARGIN,
+        alpha: Annotated[
+            float, QueryParameter(gt=0, lt=1, description="probability of any wrong decision")
+        ] = comparing.ALPHA,
+    ) -> dict[str, Any]:
+        now = time.time()
+        span: dict[str, Any] = {"since": now - since_s, "until": now + 1.0}
+        span |= {"few": MOST_QUESTIONS, "within_s": WITHIN_S, "most": MOST, "reading_s": READING_S}
+        wanted = VersionQuery(by=by, a=a, b=b, metrics=metric or (), app=app, **span)
+        try:
+            if by == PERIOD:
+                wanted = replace(wanted, periods=(period_of(a, now), period_of(b, now)))
+            found = await compare_versions(store, wanted, margin=delta, alpha=alpha, lower_is_better=lower_is_better)
+        except (ValueError, OverflowError) as error:
+            raise ClientException(str(error)) from error
+        answer = {"by": by, "a": a, "b": b, "delta": delta, "alpha": alpha, "decision": comparing.decision(found.rows)}
+        return answer | {"partial": found.partial, "rows": [asdict(row) for row in found.rows]}
+
+    return [compare]
+
+
+def label_handlers(store: Store, passing: Passings = default_passing) -> list[Any]:
+    """The handlers; the admin app guards them."""
+
+    @get("/api/labels")
+    async def labels(
+        app: FromQuery[str | None] = None,
+        metric: FromQuery[str | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = WINDOW_S,
+        half_width: Annotated[
+            float, QueryParameter(gt=0, le=0.5, description="half width of the planned interval")
+        ] = HALF_WIDTH,
+    ) -> list[dict[str, Any]]:
+        now = time.time()
+        query = Query(since=now - since_s, until=now + 1.0, app=app, metric=metric)
+        return [asdict(agreement) for agreement in await labelled(store, query, passing=passing, half_width=half_width)]
+
+    return [labels]
