@@ -35,7 +35,8 @@ class DirectExchange(Exchange):
     def __init__(self, proxy: Proxy, request: GenerationRequest, head: Head, recording: Recording) -> None:
         super().__init__(proxy, request, head, recording)
         self._request = request
-        self._loop = request.connection.loop
+        self._loop, self._flow = request.connection.loop, request.connection.flow
+        self._writer = request.writer
         self._has_task = False
         self._upstream_request: UpstreamRequest
         self._pool: NativeUpstream
@@ -171,12 +172,12 @@ class DirectExchange(Exchange):
             return False
         self._heard_at = time.perf_counter()
         self.pass_on(data)
-        self._is_paused = self._request.write_paused
+        self._is_paused = self._flow.write_paused
         return self._is_paused
 
     def arrived(self) -> None:
         """Send what arrived together in one write."""
-        self._request.write_soon()
+        self._writer.write_soon()
 
     def complete(self) -> None:
         """Send the end of the response."""

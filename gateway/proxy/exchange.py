@@ -50,6 +50,7 @@ class Exchange:
         self._hide: stream_usage.HideUsage | None = None
         self._tape: CacheRecorder | None = None
         self._keeps = recording.route in GENERATION_ROUTES
+        self._content_bytes = proxy.limits.content_bytes
         self._is_sent = self._is_whole = self._is_over = False
         self._total_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -165,7 +166,7 @@ class Exchange:
         elif (cached := proxy.cache.lookup(key, time.monotonic())) is not None:
             await self._replay(cached)
         else:
-            self._tape = CacheRecorder(min(proxy.cache.max_bytes, proxy.limits.content_bytes))
+            self._tape = CacheRecorder(min(proxy.cache.max_bytes, self._content_bytes))
             await self._from_upstream()
             self._store(key)
 
@@ -223,7 +224,8 @@ class Exchange:
         for chunk in cached.chunks:
             self._client.write(chunk)
             await self._client.flush()
-            self._keep(chunk)
+            if self._keeps:
+                recording.keep(chunk, self._content_bytes)
         self._client.end()
         await self._client.flush()
 
@@ -248,18 +250,18 @@ class Exchange:
             recording.first_chunk_s = time.perf_counter() - self._start
         if self._bill is not None:
             self._bill.meter.feed(chunk)
-        self._write(chunk if self._hide is None else self._hide.feed(chunk))
-        self._keep(chunk)
+        if self._hide is None and self._tape is None:
+            self._client.write(chunk)
+        else:
+            self._write(chunk if self._hide is None else self._hide.feed(chunk))
+        if self._keeps:
+            recording.keep(chunk, self._content_bytes)
 
     def _write(self, shown: bytes) -> None:
         if shown:
             self._client.write(shown)
             if self._tape is not None:
                 self._tape.add(shown)
-
-    def _keep(self, chunk: bytes) -> None:
-        if self._keeps:
-            self.recording.keep(chunk, self._proxy.limits.content_bytes)
 
     def end_response(self) -> None:
         """Pass on that the response is whole. From now on it counts as delivered, even if the client hangs up."""

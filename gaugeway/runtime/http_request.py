@@ -54,7 +54,7 @@ class Request:
         self._is_head = method == b"HEAD"
         self._chunked = False
         self._left: int | None = None
-        self._writer = ClientWriter(connection.transport, connection.loop)
+        self.writer = ClientWriter(connection.transport, connection.loop)
         self._has_news = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -143,29 +143,29 @@ class Request:
             self._chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
-        self._writer.add(*lines)
+        self.writer.add(*lines)
 
     def write(self, data: bytes) -> None:
         """Take bytes of the response's body. Raises RuntimeError for more than was announced."""
         if self._chunked:
             if data:
-                self._writer.add(b"%x\r\n" % len(data), data, b"\r\n")
+                self.writer.add(b"%x\r\n" % len(data), data, b"\r\n")
         elif not self._is_head:
             if self._left is not None:
                 self._left -= len(data)
                 if self._left < 0:
                     raise RuntimeError("Response content longer than Content-Length")
-            self._writer.add(data)
+            self.writer.add(data)
 
     def write_soon(self) -> None:
         """Send what was taken, without waiting for the client."""
-        self._writer.write_soon()
+        self.writer.write_soon()
 
     async def flush(self) -> None:
         """Send what was taken, and wait until the client has room for more."""
         if self.disconnected:
             return
-        self._writer.write_soon()
+        self.writer.write_soon()
         if self.write_paused and not (self.response_complete or self.connection.transport.is_closing()):
             await self.connection.flow.drain()
 
@@ -174,19 +174,19 @@ class Request:
         if self._left:
             raise RuntimeError("Response content shorter than Content-Length")
         if self._chunked:
-            self._writer.add(b"0\r\n\r\n")
+            self.writer.add(b"0\r\n\r\n")
         self.response_complete = True
-        self._writer.write()
+        self.writer.write()
         self._wake()
 
     def cut(self) -> None:
         """Close the connection: the client must not take half a response for a whole one."""
-        self._writer.write()
+        self.writer.write()
         self.connection.transport.close()
 
     def done(self) -> None:
         """Let the connection go on, once the response is complete or will not be."""
-        self._writer.drop()
+        self.writer.drop()
         if not (self.keep_alive and self.response_complete):
             self.connection.transport.close()
         self.connection.answered(self)
