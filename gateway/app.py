@@ -34,9 +34,8 @@ from gateway.http.origins import OriginPolicy
 from gateway.http.url import Target
 from gateway.proxy import loops
 from gateway.proxy.cache import Cache
-from gateway.proxy.fast_path import fast_path_protocol
 from gateway.proxy.handler import Limits, Proxy
-from gateway.proxy.traffic_protocol import TrafficProtocol, counting
+from gateway.proxy.server import traffic_protocol
 from gateway.proxy.websocket import Realtime, Times
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.telemetry import tracing
@@ -49,7 +48,9 @@ from gaugeway.processes.worker_metrics import WorkerMetrics, inherited
 from gaugeway.redaction import redaction_key
 from gaugeway.runtime import audit
 from gaugeway.runtime import otlp_exporters as telemetry
-from gaugeway.runtime.serving import Listener, ServerProtocol, patient, serve
+from gaugeway.runtime.http_bounds import patient
+from gaugeway.runtime.http_protocol import ServerProtocol
+from gaugeway.runtime.serving import Listener, serve
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import queue_url, store_url
 from gaugeway.settings.placeholders import concealed
@@ -77,7 +78,7 @@ class _Access(NamedTuple):
 class Gateway:
     """The data plane: the ASGI app of the traffic port, the admin app, and the capture buffer.
 
-    Only tests switch off the fast path, which serves requests without the ASGI app.
+    Only tests switch off the fast path, which serves generation routes without the ASGI app.
     """
 
     def __init__(
@@ -252,9 +253,8 @@ class Gateway:
 
     def _protocol(self, config: Config, *, fast_path: bool) -> type[ServerProtocol]:
         settings = config.gateway
-        plain = fast_path_protocol(lambda: self._proxy) if fast_path else TrafficProtocol
         return patient(
-            counting(plain, self.instruments.invalid_request),
+            traffic_protocol((lambda: self._proxy) if fast_path else None, self.instruments.invalid_request),
             body_s=settings.client_timeout_s,
             max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),
             on_body_given_up=self.instruments.body_given_up,

@@ -1,22 +1,22 @@
-"""The client's side of a request: reading its body, noticing that it hung up, and the time limits."""
+"""The client's side of an exchange: a port, and its implementation over ASGI.
+
+The server's own requests (`gateway.proxy.server`) are the other implementation.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from asyncio import CancelledError, Event, Task, TimerHandle, current_task
-from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from gateway.http.errors import too_large
+from gaugeway.exchange import Headers
+from gaugeway.runtime.http_request import STREAMED
 from gaugeway.runtime.tasks import spawn
 
 if TYPE_CHECKING:
-    from litestar.types import Receive
+    from litestar.types import HTTPScope, Receive, Send
 
 WATCH_AFTER_S = 0.02
-Reason: TypeAlias = Literal["client", "total"]
 
 
 class ClientDisconnected(Exception):
@@ -27,111 +27,97 @@ class TookTooLong(Exception):
     """`gateway.total_timeout_s` ran out."""
 
 
-class Client:
-    """Reads the request's body and, afterwards, notices when the client hangs up."""
+class Client(Protocol):
+    """Who sent a request, and gets the response: `begin`, any number of `write` and `end`, which `flush` sends."""
 
-    def __init__(self, receive: Receive, max_body_bytes: int) -> None:
-        self._receive = receive
-        self._max_body_bytes = max_body_bytes
-        self._body_read = Event()
-        self._read_at: float | None = None
-        self.received = 0
+    async def receive(self) -> tuple[bytes, bool] | None:
+        """Wait for more of the body: what has arrived, and whether more may follow; None when the client has left."""
 
-    async def chunks(self, first: Any = None) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives, starting with the message `first` if one was received already.
+    def pass_on(self) -> None:
+        """Let the body be passed on as it comes: it does not count as held in memory."""
 
-        Raises Rejection when the body is too large, ClientDisconnected when it breaks off.
-        """
-        size = 0
-        more = True
-        while more:
-            message: Any = first or await self._receive()
-            first = None
-            if message["type"] != "http.request":
-                raise ClientDisconnected
-            more = message.get("more_body", False)
-            if chunk := message.get("body", b""):
-                size += len(chunk)
-                self.received = size
-                if size > self._max_body_bytes:
-                    raise too_large(self._max_body_bytes)
-                yield chunk
-        self._complete()
+    def watch(self, gone: Callable[[], None]) -> None:
+        """Call `gone` when the client leaves from now on."""
 
-    def _complete(self) -> None:
-        self._read_at = time.perf_counter()
-        self._body_read.set()
+    def begin(self, status: int, headers: Headers) -> None:
+        """Take the head of the response."""
 
-    async def read(self) -> bytes:
-        """Return the whole body. Raises as `chunks` does."""
+    def write(self, data: bytes) -> None:
+        """Take bytes of the response's body."""
+
+    def end(self) -> None:
+        """The response is whole."""
+
+    def cut(self) -> None:
+        """The rest of the response will not come."""
+
+    async def flush(self) -> None:
+        """Send what was taken, and wait until the client has room for more."""
+
+    def done(self) -> None:
+        """The exchange is over."""
+
+
+class AsgiClient:
+    """A client behind an ASGI server. Only what `flush` sends reaches it; what is cut, the server closes by itself."""
+
+    def __init__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._body_read = asyncio.Event()
+        self._start: Any = None
+        self._pieces: list[bytes] = []
+        self._ended = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def receive(self) -> tuple[bytes, bool] | None:
         message: Any = await self._receive()
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            body: bytes = message.get("body", b"")
-            if len(body) > self._max_body_bytes:
-                raise too_large(self._max_body_bytes)
-            self._complete()
-            return body
-        return b"".join([chunk async for chunk in self.chunks(message)])
+        if message["type"] != "http.request":
+            return None
+        more = message.get("more_body", False)
+        if not more:
+            self._body_read.set()
+        return message.get("body", b""), more
 
-    def body_complete_at(self, default: float) -> float:
-        """Return when the body was complete (`perf_counter`), or `default` while it is still being read."""
-        return self._read_at or default
+    def pass_on(self) -> None:
+        cast("dict[str, object]", self._scope)[STREAMED] = True
 
-    async def hang_up(self) -> None:
-        """Return when the client has gone. Waits for the body first: only one may call `receive` at a time."""
-        await self._body_read.wait()
-        while (await self._receive())["type"] != "http.disconnect":
+    def watch(self, gone: Callable[[], None]) -> None:
+        """Watching costs a task, so it begins only when the upstream has not answered within 20 ms."""
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start_watching, gone)
+
+    def _start_watching(self, gone: Callable[[], None]) -> None:
+        self._watcher = spawn(self._watch(gone), name="hang-up watcher")
+
+    async def _watch(self, gone: Callable[[], None]) -> None:
+        await self._body_read.wait()  # only one may call `receive` at a time
+        while await self.receive() is not None:
             pass
+        gone()
 
+    def begin(self, status: int, headers: Headers) -> None:
+        self._start = {"type": "http.response.start", "status": status, "headers": headers}
 
-class Guard:
-    """Cancels the block it guards when the client hangs up or the total time limit runs out.
+    def write(self, data: bytes) -> None:
+        self._pieces.append(data)
 
-    The block then ends with ClientDisconnected or TookTooLong. Watching costs a task, so it begins only when the
-    upstream has not answered within 20 ms; `total_s` is in seconds, None for no limit.
-    """
+    def end(self) -> None:
+        self._ended = True
 
-    def __init__(self, client: Client, *, total_s: float | None) -> None:
-        self._client = client
-        self._total_s = total_s
-        self._timers: dict[Reason, TimerHandle] = {}
-        self._guarded: Task[object] | None = None
-        self._watcher: Task[None] | None = None
-        self._reason: Reason | None = None
-        self._delivered = False
+    def cut(self) -> None:
+        """Do nothing: the server closes a connection whose app returns without the end of its response."""
 
-    async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self._guarded = current_task()
-        self._timers["client"] = loop.call_later(WATCH_AFTER_S, self._start_watching)
-        if self._total_s is not None:
-            self._timers["total"] = loop.call_later(self._total_s, self._cancel, "total")
-        return self
+    async def flush(self) -> None:
+        if self._start is not None:
+            start, self._start = self._start, None
+            await self._send(start)
+        if self._pieces or self._ended:
+            body, self._pieces = b"".join(self._pieces), []
+            ended, self._ended = self._ended, False
+            await self._send({"type": "http.response.body", "body": body, "more_body": not ended})
 
-    def delivered(self) -> None:
-        """Count the response as delivered, even if the client hangs up from now on."""
-        self._delivered = True
-
-    def _start_watching(self) -> None:
-        self._watcher = spawn(self._watch(), name="hang-up watcher")
-
-    async def _watch(self) -> None:
-        await self._client.hang_up()
-        self._cancel("client")
-
-    def _cancel(self, reason: Reason) -> None:
-        if not self._delivered and self._reason is None and self._guarded is not None:
-            self._reason = reason
-            self._guarded.cancel()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
+    def done(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
-        guarded, self._guarded = self._guarded, None
-        if self._reason is None or guarded is None or guarded.uncancel() > 0 or kind is not CancelledError:
-            return
-        raise ClientDisconnected if self._reason == "client" else TookTooLong from error

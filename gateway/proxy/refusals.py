@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.http.errors import Rejection, body_of
 from gateway.upstreams import UpstreamError
 from gaugeway.exchange import Headers
-
-if TYPE_CHECKING:
-    from litestar.types import Send
 
 
 def too_slow() -> Rejection:
@@ -32,9 +27,9 @@ def unreachable(error: UpstreamError) -> Rejection:
     return Rejection(502, "upstream_unreachable", f"Gaugeway: {error.detail}.")
 
 
-def internal(error: Exception) -> Rejection:
+def internal(defect: str) -> Rejection:
     """Return the 500 for a defect of the gateway's."""
-    return Rejection(500, "internal_error", f"Gaugeway: the request could not be passed on ({type(error).__name__}).")
+    return Rejection(500, "internal_error", f"Gaugeway: the request could not be passed on ({defect}).")
 
 
 def response_of(rejection: Rejection, exchange_id: str) -> tuple[Headers, bytes]:
@@ -47,10 +42,3 @@ def response_of(rejection: Rejection, exchange_id: str) -> tuple[Headers, bytes]
         *rejection.headers,
     ]
     return headers, body
-
-
-async def send_refusal(send: Send, rejection: Rejection, exchange_id: str) -> None:
-    """Send the response to a refused request."""
-    headers, body = response_of(rejection, exchange_id)
-    await send({"type": "http.response.start", "status": rejection.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

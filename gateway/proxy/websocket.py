@@ -27,7 +27,7 @@ from gateway.http.url import Target, check_target
 from gateway.proxy import loops
 from gateway.proxy.request import begin, explicit_headers
 from gaugeway.exchange import Explicit, Headers, Recording
-from gaugeway.runtime.serving import SOCKET
+from gaugeway.runtime.http_protocol import SOCKET
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.storage.keys import VirtualKey
 

@@ -151,8 +151,6 @@ class Router:
         )
         for name in self._links:
             self._observer.state(name, HEALTHY)
-        self.has_pool = any(link.pool is not None for link in self._links.values())
-        """Whether an upstream can be served on the fast path."""
         self.reads_header = routing.header
         """Whether `Outgoing.canary` is looked at."""
         self.reads_model = several or any(route.aliases or route.models != ANY_MODEL for route in self._routes)
@@ -166,15 +164,8 @@ class Router:
 
         Raises RoutedError when no upstream answered, Rejection when none serves the model.
         """
-        only = self.only
-        if only is None:
-            attempts = self.begin(outgoing)
-            return await self.resume(attempts, await self._attempt(attempts))
-        try:
-            response = await self._send(only, only.request(outgoing, None))
-        except UpstreamError as error:
-            raise RoutedError(error.kind, error.detail, only.name, 1) from error
-        return Routed(response, only.name, 1, None, _NO_TAGS)
+        attempts = self.begin(outgoing)
+        return await self.resume(attempts, await self.attempt(attempts))
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -192,7 +183,7 @@ class Router:
                 if wait_s:
                     await self._sleep(wait_s)
                 self._reconsider(attempts)
-                outcome = await self._attempt(attempts)
+                outcome = await self.attempt(attempts)
         finally:
             await self._drop_held(attempts)
 
@@ -243,7 +234,8 @@ class Router:
             return first(routes)
         return choose(routes, session=outgoing.session, chance=self._chance)
 
-    async def _attempt(self, attempts: Attempts) -> UpstreamResponse | UpstreamError:
+    async def attempt(self, attempts: Attempts) -> UpstreamResponse | UpstreamError:
+        """Make one attempt; return the response, or why there is none."""
         body = attempts.outgoing.body
         if attempts.alias is not None and isinstance(body, bytes) and len(body) > LARGE_BYTES:
             # In a thread, as this takes long: in short steps, between which other requests are served.

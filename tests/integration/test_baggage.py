@@ -16,7 +16,7 @@ baggage = {kept}
 """
 
 
-@pytest.mark.parametrize("chunked", [False, True])  # the fast path and the ASGI path
+@pytest.mark.parametrize("chunked", [False, True])  # by callbacks, and by a task
 @pytest.mark.parametrize("kept", [False, True])
 def test_baggage_reaches_the_upstream_only_where_it_is_asked_for(tmp_path, chunked, kept):
     model = Model()

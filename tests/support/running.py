@@ -12,7 +12,8 @@ from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable
-from gaugeway.runtime.serving import Listener, ServerProtocol, _config, _Server
+from gaugeway.runtime.http_protocol import ServerProtocol
+from gaugeway.runtime.serving import Listener, _config, _Server
 from gaugeway.runtime.tasks import spawn
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

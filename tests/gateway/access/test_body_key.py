@@ -8,7 +8,8 @@ import pytest
 
 from gateway.config import Config, Upstream
 from gateway.http import json_member as splice
-from gateway.proxy.handler import LARGE_BYTES, MOST_SCANS
+from gateway.proxy.exchange import LARGE_BYTES
+from gateway.proxy.handler import MOST_SCANS
 from gaugeway.runtime.tasks import spawn
 from tests.support.running import read_request, running_gateway, tcp_server
 

@@ -107,11 +107,11 @@ KEYED = {
     "an app of the client's own": keyed([[USAGE]], posting("x-gaugeway-app: pretender"), secret="shop"),
     "our member": keyed([[USAGE]], posting(body=BODY[:-1] + b', "gaugeway": {"app": "x"}}'), secret="shop"),
     "a key for this model": keyed([[USAGE]], posting(), secret="narrow"),
-    "a key for another model": keyed([], posting(body=b'{"model": "x"}'), secret="narrow", short=0),
-    "a key for one of two models": keyed([], posting(body=b'{"model": "m", "model": "x"}'), secret="narrow", short=0),
-    "no key": keyed([], posting(), secret=None, short=0),
-    "an unknown key": keyed([], posting(), secret="gw-" + "A" * 43, short=0),
-    "a provider's key": keyed([], posting(), secret="sk-x", short=0),
+    "a key for another model": keyed([], posting(body=b'{"model": "x"}'), secret="narrow"),
+    "a key for one of two models": keyed([], posting(body=b'{"model": "m", "model": "x"}'), secret="narrow"),
+    "no key": keyed([], posting(), secret=None),
+    "an unknown key": keyed([], posting(), secret="gw-" + "A" * 43),
+    "a provider's key": keyed([], posting(), secret="sk-x"),
     "an answer that is cut": keyed([[STREAM, CHUNKS[0], "close"]], posting(body=STREAMED), secret="shop"),
     "no answer": keyed([["close"]], posting(), secret="shop"),
     "an error": keyed([[BUSY]], posting(), secret="shop"),
@@ -127,7 +127,6 @@ KEYED = {
         posting(times=3),
         secret="shop",
         tables={"limits": Limits(apps={"shop": AppLimits(requests_per_min=3)})},
-        short=2,
         requests=3,
     ),
     "the budget is spent by the first": keyed(
@@ -139,64 +138,59 @@ KEYED = {
     ),
 }
 LIMITED = {
-    "a rate": (Limits(requests_per_min=2), [[USAGE], [USAGE]], several(*[post()] * 3), 2, 3),
-    "tokens": (Limits(tokens_per_min=900), [[USAGE]], several(*[post(b'{"max_tokens": 1}')] * 2), 1, 2),
-    "tokens of an answer without usage": (Limits(tokens_per_min=9000), [[ANSWER]] * 3, several(*[post()] * 3), 3, 3),
-    "a budget": (Limits(usd_per_day=0.001), [[USAGE]], several(*[post()] * 2), 1, 2),
-    "a budget that errors do not use": (Limits(usd_per_day=0.01), [[BUSY]] * 3, several(*[post()] * 3), 3, 3),
-    "a budget and no answer": (Limits(usd_per_day=0.002), [["close"], [USAGE]], several(post(), post()), 1, 2),
+    "a rate": (Limits(requests_per_min=2), [[USAGE], [USAGE]], several(*[post()] * 3), 3),
+    "tokens": (Limits(tokens_per_min=900), [[USAGE]], several(*[post(b'{"max_tokens": 1}')] * 2), 2),
+    "tokens of an answer without usage": (Limits(tokens_per_min=9000), [[ANSWER]] * 3, several(*[post()] * 3), 3),
+    "a budget": (Limits(usd_per_day=0.001), [[USAGE]], several(*[post()] * 2), 2),
+    "a budget that errors do not use": (Limits(usd_per_day=0.01), [[BUSY]] * 3, several(*[post()] * 3), 3),
+    "a budget and no answer": (Limits(usd_per_day=0.002), [["close"], [USAGE]], several(post(), post()), 2),
     "room for one, another waits": (
         Limits(max_concurrency=1, queue_s=5.0),
         [[0.2, USAGE], [USAGE]],
         at_once(BODY, BODY),
-        1,
         2,
     ),
-    "room for one, another is refused": (Limits(max_concurrency=1), [[0.2, USAGE]], at_once(BODY, BODY), 1, 2),
-    "room for one, one after the other": (Limits(max_concurrency=1), [[USAGE]] * 3, several(*[post()] * 3), 3, 3),
+    "room for one, another is refused": (Limits(max_concurrency=1), [[0.2, USAGE]], at_once(BODY, BODY), 2),
+    "room for one, one after the other": (Limits(max_concurrency=1), [[USAGE]] * 3, several(*[post()] * 3), 3),
     "an app of the client's": (
         Limits(apps={"shop": AppLimits(requests_per_min=1)}),
         [[USAGE]],
         several(*[post(BODY, "x-gaugeway-app: shop")] * 2),
-        1,
         2,
     ),
 }
 ROUTED = {
-    "two upstreams": (PAIR, RETRY, [[USAGE]], several(post()), 1),
-    "the first fails": (PAIR, RETRY, [[BUSY], [USAGE]], several(post()), 1),
-    "the first fails, then a stream": (PAIR, RETRY, [[BUSY], [STREAM, *CHUNKS, LAST]], several(post(STREAMED)), 1),
-    "both fail": (PAIR, RETRY, [[BUSY], [BUSY]], several(post()), 1),
-    "the first closes": (PAIR, RETRY, [["close"], [USAGE]], several(post()), 1),
-    "the first breaks HTTP": (PAIR, RETRY, [[b"SSH-2.0-x\r\n"], [USAGE]], several(post()), 1),
-    "the first is cut in its head": (PAIR, RETRY, [[OK, "close"], [USAGE]], several(post()), 1),
-    "the first is cut in its stream": (PAIR, RETRY, [[STREAM, CHUNKS[0], "close"]], several(post()), 1),
-    "leaves while the second works": (PAIR, RETRY, [[BUSY], ["hang"]], hanging_up(post()), 1),
-    "an error that is not repeated": (PAIR, RETRY, [[headed(status=b"404 Not Found")]], several(post()), 1),
-    "a retry": (({"max_retries": 1},), RETRY, [[BUSY], [USAGE]], several(post()), 1),
-    "a retry that fails too": (({"max_retries": 1},), RETRY, [[BUSY], [BUSY]], several(post()), 1),
-    "an alias": (({"aliases": {"m": "other"}},), RETRY, [[USAGE]], several(post()), 1),
+    "two upstreams": (PAIR, RETRY, [[USAGE]], several(post())),
+    "the first fails": (PAIR, RETRY, [[BUSY], [USAGE]], several(post())),
+    "the first fails, then a stream": (PAIR, RETRY, [[BUSY], [STREAM, *CHUNKS, LAST]], several(post(STREAMED))),
+    "both fail": (PAIR, RETRY, [[BUSY], [BUSY]], several(post())),
+    "the first closes": (PAIR, RETRY, [["close"], [USAGE]], several(post())),
+    "the first breaks HTTP": (PAIR, RETRY, [[b"SSH-2.0-x\r\n"], [USAGE]], several(post())),
+    "the first is cut in its head": (PAIR, RETRY, [[OK, "close"], [USAGE]], several(post())),
+    "the first is cut in its stream": (PAIR, RETRY, [[STREAM, CHUNKS[0], "close"]], several(post())),
+    "leaves while the second works": (PAIR, RETRY, [[BUSY], ["hang"]], hanging_up(post())),
+    "an error that is not repeated": (PAIR, RETRY, [[headed(status=b"404 Not Found")]], several(post())),
+    "a retry": (({"max_retries": 1},), RETRY, [[BUSY], [USAGE]], several(post())),
+    "a retry that fails too": (({"max_retries": 1},), RETRY, [[BUSY], [BUSY]], several(post())),
+    "an alias": (({"aliases": {"m": "other"}},), RETRY, [[USAGE]], several(post())),
     "an alias at the second": (
         ({"name": "first"}, {"name": "second", "priority": 1, "aliases": {"m": "other"}}),
         RETRY,
         [[BUSY], [USAGE]],
         several(post()),
-        1,
     ),
-    "a model that nobody serves": (({"models": ("m", "m-*")},), RETRY, [], several(post(b'{"model": "n"}')), 0),
+    "a model that nobody serves": (({"models": ("m", "m-*")},), RETRY, [], several(post(b'{"model": "n"}'))),
     "an upstream by name": (
         PAIR,
         Routing(header=True),
         [[USAGE]],
         several(post(BODY, "x-gaugeway-upstream: second")),
-        1,
     ),
     "an unknown upstream by name": (
         PAIR,
         Routing(header=True),
         [],
         several(post(BODY, "x-gaugeway-upstream: third")),
-        0,
     ),
 }
 
@@ -208,16 +202,16 @@ def test_requests_with_keys_are_served_and_charged_the_same(case, keys):
 
 @pytest.mark.parametrize("case", LIMITED)
 def test_limits_and_budgets_are_enforced_the_same(case):
-    limits, scripts, client, short, requests = LIMITED[case]
+    limits, scripts, client, requests = LIMITED[case]
     access = Access({"limits": limits, "prices": PRICES}, headers=("x-gaugeway-app: warm",))
-    compare("uvloop", Case(scripts, client, short, requests, {"access": access, "warm": 1}))
+    compare("uvloop", Case(scripts, client, requests, settings={"access": access, "warm": 1}))
 
 
 @pytest.mark.parametrize("case", ROUTED)
 def test_upstreams_are_chosen_and_retried_the_same(case):
-    upstreams, routing, scripts, client, short = ROUTED[case]
+    upstreams, routing, scripts, client = ROUTED[case]
     access = Access({"routing": routing, "prices": PRICES}, upstreams=upstreams)
-    compare("uvloop", Case(scripts, client, short, 1, {"access": access}))
+    compare("uvloop", Case(scripts, client, settings={"access": access}))
 
 
 @pytest.mark.parametrize("timeout", ["read_timeout_s", "first_byte_timeout_s", "total_timeout_s"])
@@ -231,7 +225,7 @@ def test_time_limits_hold_over_several_attempts(timeout):
 def test_an_upstream_that_fails_on_the_fast_path_is_ejected():
     access = Access({"routing": Routing(eject_after=2)}, upstreams=PAIR)
     scripts = [[BUSY], [USAGE], [BUSY], [USAGE], [USAGE]]
-    case = Case(scripts, several(post(), post(), post()), 3, 3, {"access": access})
+    case = Case(scripts, several(post(), post(), post()), 3, settings={"access": access})
     outcome = compare("uvloop", case)
     assert outcome.counters["gaugeway_upstream_state", ("upstream", "first")] == 0
     assert [recording["upstream"][0] for recording in outcome.recordings] == ["second"] * 3
@@ -240,7 +234,7 @@ def test_an_upstream_that_fails_on_the_fast_path_is_ejected():
 def test_a_charge_is_made_once_when_another_upstream_answers():
     tables = {"routing": RETRY, "limits": Limits(requests_per_min=3), "prices": PRICES}
     access = Access(tables, headers=("x-gaugeway-app: warm",), upstreams=PAIR)
-    case = Case([[BUSY], [USAGE], [USAGE]], several(post(), post(), post(), post()), 3, 4, {"access": access})
+    case = Case([[BUSY], [USAGE], [USAGE]], several(post(), post(), post(), post()), 4, settings={"access": access})
     outcome = compare("uvloop", case)
     assert [answer.status[9:12] for answer in outcome.client] == [b"200", b"200", b"200", b"429"]
 
@@ -256,5 +250,5 @@ def test_usage_that_the_client_did_not_request_is_hidden_the_same(usage):
 def test_only_apps_with_a_cache_leave_the_fast_path():
     access = Access({"cache": Cache(apps=("cached",))})
     cached = post(BODY, "x-gaugeway-app: cached")
-    case = Case([[USAGE], [USAGE]], several(post(), cached, cached), 1, 3, {"access": access})
+    case = Case([[USAGE], [USAGE]], several(post(), cached, cached), 3, settings={"access": access})
     compare("uvloop", case)

@@ -504,11 +504,11 @@ def test_time_limits_of_our_own_end_the_upstream_request(limit, started):
 
 def test_a_mistake_of_ours_is_a_500_before_the_head_and_a_cut_after_it(monkeypatch):
     async def scenario(gateway, upstream):
-        async def broken(router, outgoing):
+        async def broken(router, attempts):
             raise RuntimeError("a bug")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Router, "send", broken)
+            patched.setattr(Router, "attempt", broken)
             head, _, body = await exchange(gateway.port, post())
         assert head.startswith(b"HTTP/1.1 500")
         assert json.loads(body)["error"]["code"] == "internal_error"

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config import Limits
-from gaugeway.runtime.serving import MAX_HEAD_BYTES, ServerProtocol
+from gaugeway.runtime.http_bounds import MAX_HEAD_BYTES
+from gaugeway.runtime.http_protocol import ServerProtocol
 from tests.gateway.proxy.test_fast_path import (
     ANSWER,
     CHUNKS,
@@ -203,10 +204,10 @@ LIMITED = Access({"limits": Limits(tokens_per_min=900), "prices": PRICES}, heade
 ALIKE = {
     "junk behind": Case([[0.05, USAGE]], sending(post() + JUNK, answers=2), settings={"access": LIMITED}),
     "junk behind, by ASGI": Case(
-        [[0.05, USAGE]], sending(post() + JUNK, answers=2), short=0, settings={"access": LIMITED, "warm": 0}
+        [[0.05, USAGE]], sending(post() + JUNK, answers=2), settings={"access": LIMITED, "warm": 0}
     ),
     "junk behind a stream": Case([PAUSED], sending(post() + JUNK, answers=2), settings={"access": LIMITED}),
-    "leaves with another behind, by ASGI": Case([["hang"]], hanging_up(post() + post()), short=0, settings={"warm": 0}),
+    "leaves with another behind, by ASGI": Case([["hang"]], hanging_up(post() + post()), settings={"warm": 0}),
     "leaves with junk behind": Case([["hang"]], hanging_up(post() + JUNK + post())),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable
-from gaugeway.runtime.serving import BODY_RATE
+from gaugeway.runtime.http_bounds import BODY_RATE
 from tests.support.llm_server import LLMServer
 from tests.support.running import running_gateway
 

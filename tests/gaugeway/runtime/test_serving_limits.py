@@ -6,8 +6,10 @@ import socket
 
 import pytest
 
-from gateway.proxy.fast_path import fast_path_protocol
-from gaugeway.runtime.serving import MAX_HEAD_BYTES, Listener, ServerProtocol, _bind
+from gateway.proxy.server import TrafficProtocol
+from gaugeway.runtime.http_bounds import MAX_HEAD_BYTES
+from gaugeway.runtime.http_protocol import ServerProtocol
+from gaugeway.runtime.serving import Listener, _bind
 from tests.support.running import serving
 
 pytestmark = pytest.mark.full
@@ -40,7 +42,7 @@ def impatient(base):
     return type("Impatient", (base,), {"body_s": SLOW_S})
 
 
-PROTOCOLS = {"plain": ServerProtocol, "express": fast_path_protocol(lambda: None)}
+PROTOCOLS = {"plain": ServerProtocol, "traffic": TrafficProtocol}
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from gaugeway.demo.model import serve
 from gaugeway.runtime import system
-from gaugeway.runtime.serving import ServerProtocol
+from gaugeway.runtime.http_protocol import ServerProtocol
 from tests.support.product import product
 from tests.support.running import read_request, running_gateway, tcp_server
 
@@ -23,7 +23,7 @@ REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("chunked", [False, True])  # the fast path and the ASGI path
+@pytest.mark.parametrize("chunked", [False, True])  # by callbacks, and by a task
 def test_idle_connections_take_neither_port_where_the_limit_cannot_be_raised(tmp_path, chunked):
     with serve() as url, contextlib.ExitStack() as held:
         text, content = f'[[upstreams]]\nbase_url = "{url}"\n', json.dumps(BODY).encode()

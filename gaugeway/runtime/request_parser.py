@@ -11,13 +11,11 @@ from typing import Any
 
 import httptools
 
-from gateway.http.headers import inspect
-
 _LENGTH, _CHUNKED = b"content-length: %d\r\n", b"transfer-encoding: chunked\r\n"
 
 
 class RequestParser(httptools.HttpRequestParser):
-    """The parser of the connection of `protocol` (uvicorn's), which has the callbacks unless another object has."""
+    """The parser of the connection of `protocol`, which has the callbacks unless another object has."""
 
     def __init__(self, protocol: Any, callbacks: Any = None) -> None:
         super().__init__(protocol if callbacks is None else callbacks)
@@ -32,17 +30,23 @@ class RequestParser(httptools.HttpRequestParser):
             if not self._protocol.ignores_upgrade():
                 raise
             parser = self._protocol.parser = RequestParser(self._protocol, _BehindHead(self._protocol))
-            parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing(self._protocol.scope["headers"]))
+            parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing(self._protocol.receiving.headers))
             if rest := data[offer.args[0] :]:
                 parser.feed_data(rest)
 
 
 def framing(headers: list[tuple[bytes, bytes]]) -> bytes:
     """Return the header line that frames the body of a request with these headers, as the parser allows only one."""
-    seen = inspect(headers)
-    if seen.chunked:
-        return _CHUNKED
-    return _LENGTH % (seen.content_length or 0)
+    fields = dict(headers)
+    return _CHUNKED if b"transfer-encoding" in fields else _LENGTH % int(fields.get(b"content-length", b"0"))
+
+
+class Discarding:
+    """A parser for what follows malformed bytes."""
+
+    @staticmethod
+    def feed_data(data: bytes) -> None:
+        """Ignore `data`: where the next request would begin is not known."""
 
 
 class _BehindHead:

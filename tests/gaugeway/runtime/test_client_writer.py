@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.proxy import client_writer
-from gateway.proxy.client_writer import HOLD_AFTER, HOLD_BYTES, HOLD_S, ClientWriter
+from gaugeway.runtime import client_writer
+from gaugeway.runtime.client_writer import HOLD_AFTER, HOLD_BYTES, HOLD_S, ClientWriter
 
 
 class Transport:
