@@ -22,15 +22,15 @@ PRODUCT = ("gaugeway", "gateway", "monitors", "dashboards")
 TARGETS = {"product SLOC": 60_000, "product modules": 500, "hand-set numbers in prompt reading": 160}
 """What figures are to come down to, where that is less than their limit of today."""
 LIMITS = {
-    "product SLOC": 68_996,
-    "product modules": 646,
+    "product SLOC": 66_200,
+    "product modules": 517,
     "configuration keys": 185,
     "names the data plane takes from the evaluation plane": 0,
     "names the evaluation plane takes from the data plane": 0,
     "names the shared ground takes from a plane (outside cli)": 0,
     "`for one in`": 100,
     "files over 500 lines": 0,
-    "hand-set numbers in prompt reading": 436,
+    "hand-set numbers in prompt reading": 352,
     "lines of word lists in Python": 800,
 }
 """What `--limits` enforces."""
