@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 from setproctitle import setproctitle
 
-from gaugeway.processes.frames import next_frame
-from gaugeway.processes.worker_metrics import CountsOnly, WorkerMetrics, inherited
+from gaugeway.processes.worker_metrics import CountsOnly, WorkerMetrics, inherited, next_frame
 from gaugeway.runtime import serving
 from gaugeway.runtime.system import lower_priority
 from monitors.app import assemble

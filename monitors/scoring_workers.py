@@ -12,8 +12,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from gaugeway.processes.child_process import ChildProcess
-from gaugeway.processes.frames import framed
-from gaugeway.processes.worker_metrics import Mode, SummedRegistry, WorkersTotal
+from gaugeway.processes.worker_metrics import Mode, SummedRegistry, WorkersTotal, framed
 from gaugeway.runtime.tasks import spawn
 from gaugeway.settings.shared import Config
 from monitors.scheduler import replica_of

@@ -37,7 +37,7 @@ from gateway.config import Capture as Settings  # noqa: E402
 from gateway.handoff import sampler_process  # noqa: E402
 from gateway.handoff.sampler_process import Answer  # noqa: E402
 from gaugeway.exchange import Recording  # noqa: E402
-from gaugeway.processes.frames import framed  # noqa: E402
+from gaugeway.processes.worker_metrics import framed  # noqa: E402
 
 BATCH, POOL, ROUNDS = 20, 200, 3
 WORDS = [

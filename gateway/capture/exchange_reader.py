@@ -17,7 +17,7 @@ from gateway.capture.output_tools import with_answer_by_tool
 from gateway.capture.remembered_answers import RememberedAnswers
 from gateway.capture.tool_checks import tool_checks
 from gateway.http import encoding, lenient_json, sse
-from gateway.http.json_strings import change_strings
+from gateway.http.lenient_json import change_strings
 from gateway.http.sessions import SESSION_HEADERS, session_of
 from gaugeway.exchange import (
     SPAN_PARAMETERS,

@@ -17,7 +17,7 @@ from gateway.handoff.template_sync import TemplateSync
 from gaugeway.exchange import Recording
 from gaugeway.processes import child_process
 from gaugeway.processes.child_process import ForkedChild, fork
-from gaugeway.processes.frames import LENGTH_BYTES, framed
+from gaugeway.processes.worker_metrics import LENGTH_BYTES, framed
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import spawn
 

@@ -23,7 +23,7 @@ from gateway.capture.result import CaptureResult
 from gateway.capture.stored_templates import learned_of, marked_of
 from gateway.config import Capture as Settings
 from gaugeway.exchange import Recording
-from gaugeway.processes.frames import framed, next_frame
+from gaugeway.processes.worker_metrics import framed, next_frame
 from gaugeway.prompts.learning.learner import TemplateEvent
 from gaugeway.runtime.system import lower_priority
 from gaugeway.storage.templates import StoredTemplate

@@ -7,9 +7,8 @@ order mark is passed over.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
-
-from gateway.http.json_strings import change_strings
 
 
 def read(data: bytes) -> Any:
@@ -28,3 +27,18 @@ def _paired(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def change_strings(value: dict[str, Any] | list[Any], change: Callable[[str], str]) -> None:
+    """Put what `change` returns in place of every string, of keys as well. No recursion: the value may be deep."""
+    waiting: list[dict[Any, Any] | list[Any]] = [value]
+    while waiting:
+        holder = waiting.pop()
+        items = list(holder.items()) if isinstance(holder, dict) else list(enumerate(holder))
+        for key, item in items:
+            if isinstance(item, str):
+                holder[key] = change(item)
+            elif isinstance(item, (dict, list)):
+                waiting.append(item)
+            if isinstance(holder, dict) and isinstance(key, str) and (name := change(key)) != key:
+                holder[name] = holder.pop(key)

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.http.sse_events import Events
-from gateway.http.sse_objects import DONE, Objects
+from gateway.http.sse_events import DONE, Events, Objects
 from gateway.http.sse_repeats import RepeatedEvents
 
 

@@ -26,11 +26,11 @@ from gateway.upstreams import (
     UpstreamResponse,
     first_byte_late,
 )
-from gateway.upstreams.failure_log import FailureLog
 from gateway.upstreams.outlier_ejection import EJECTED, HEALTHY, Attempt, Ejection
 from gateway.upstreams.policy import ANY_MODEL, RetryPolicy, Route, choose, first, replace_model, serving
 from gateway.upstreams.pool import NativeUpstream
 from gaugeway.exchange import Headers
+from gaugeway.runtime.logs import RateLimitedWarnings
 
 HELD_BYTES = 64 * 1024
 HELD_S = 0.5
@@ -474,3 +474,23 @@ def _kind(response: UpstreamResponse) -> str:
 
 def _client_settings(settings: Settings) -> ClientSettings:
     return ClientSettings(Path(settings.ca_file) if settings.ca_file is not None else None, settings.proxy)
+
+
+class FailureLog:
+    """Logs failures with their cause, at most one line per upstream in 10 s. `clock` is monotonic, in s."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._warnings = RateLimitedWarnings(_log, clock)
+
+    def add(self, upstream: str, error: UpstreamError) -> None:
+        """Note that a request failed at its last upstream."""
+        self._warnings.warn(upstream, "upstream %s: request failed: %s (%s)", upstream, error.detail, _cause(error))
+
+
+def _cause(error: UpstreamError) -> str:
+    cause = error.__cause__
+    if isinstance(cause, UpstreamError):
+        cause = cause.__cause__
+    if cause is None:
+        return error.kind
+    return getattr(cause, "strerror", None) or type(cause).__name__

@@ -17,7 +17,6 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 from prometheus_client import CollectorRegistry, Metric
 
-from gaugeway.processes.frames import LENGTH_BYTES, framed
 from gaugeway.runtime.tasks import happens_within, spawn
 
 FD_VARIABLE = "GAUGEWAY_METRICS_FD"
@@ -341,3 +340,22 @@ async def _bodies(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 def _write(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
     if not writer.is_closing():
         writer.write(framed(message))
+
+
+LENGTH_BYTES = 4
+
+
+def framed(value: object) -> bytes:
+    """Encode a value with its length in front."""
+    body = msgspec.msgpack.encode(value)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def next_frame(read: Callable[[int], bytes]) -> bytes | None:
+    """Return what the next frame holds; None where the input ends, within a frame too."""
+    head = read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    length = int.from_bytes(head, "big")
+    body = read(length)
+    return body if len(body) == length else None

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from gaugeway.data_files import table
 from gaugeway.records import Sample, Score, Skipped
-from gaugeway.text.lexical.idf import Weights, shipped
 from gaugeway.text.lexical.sentences import Allowance, TooLongError, parse, stem, weight_of_length
+from gaugeway.text.lexical.vocabulary import Weights, shipped
 from monitors.metrics.judged.prompts import unanswered
 
 MAX_TOKENS = 400

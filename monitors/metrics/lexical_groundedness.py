@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from gaugeway.records import Sample, Score, Skipped
 from gaugeway.runtime.tasks import spawn
-from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.matching import Compared, Source, compare
 from gaugeway.text.lexical.passages import PassageCache
 from gaugeway.text.lexical.sentences import Allowance, TooLongError, sentences
+from gaugeway.text.lexical.vocabulary import shipped
 from monitors.metrics.judged.prompts import sent_contexts
 
 T = TypeVar("T")

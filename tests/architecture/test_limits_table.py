@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments as GatewayInstruments
-from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.passages import PassageCache
+from gaugeway.text.lexical.vocabulary import shipped
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
 from monitors.exporters.prometheus import PassageCacheCollector
 

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from examples import rules
-from gaugeway.text.lexical.idf import shipped
+from gaugeway.text.lexical.vocabulary import shipped
 from monitors.metrics.registry import at_rank, names
 from monitors.offline import Run
 from tests.support.rules_server import rules_server

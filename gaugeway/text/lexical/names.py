@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gaugeway.text.lexical.languages import Language
-from gaugeway.text.lexical.units import UNITS
+from gaugeway.text.lexical.numbers import UNITS
 
 _PARTS = r"de|del|della|di|da|do|du|des|la|le|van|ter|bin|al|&|[^\W\d_]\."
 _BETWEEN = re.compile(rf"[\s.\u2019'-]*(?:(?:of|the|von|der|den|{_PARTS})[\s-]+)*")

@@ -8,7 +8,18 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import NamedTuple
 
-from gaugeway.text.lexical.units import SCALES, UNITS
+from gaugeway.data_files import table
+
+_TABLE = table("gaugeway.text.lexical", "units.toml")
+SCALES: dict[str, int] = {word: int(power) for power, words in _TABLE["scales"].items() for word in words.split()}
+UNITS: dict[str, tuple[str, int, str]] = {
+    alias: (base, int(shift), aliases.split()[0])
+    for base, by_shift in _TABLE["units"].items()
+    for shift, aliases in by_shift.items()
+    for alias in aliases.split()
+}
+"""What a unit may be called -> the unit compared, its power of ten, and what it counts as among the words."""
+
 
 _SIGNS = "$\u20ac\u00a3\u00a5\u20b9\u20a9"
 NUMBER = (

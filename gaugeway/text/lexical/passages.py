@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gaugeway.text.lexical.idf import Weights
 from gaugeway.text.lexical.sentences import Allowance, sentences
-from gaugeway.text.lexical.vocabulary import MAX_WORDS, Ids, Vocabulary
+from gaugeway.text.lexical.vocabulary import MAX_WORDS, Ids, Vocabulary, Weights
 
 MAX_BYTES = 32 * 1024 * 1024
 """Memory of the passages that are kept, as `size_of` estimates it."""

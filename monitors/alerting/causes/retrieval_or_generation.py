@@ -22,7 +22,7 @@ from monitors.alerting.causes.observations import (
 from monitors.alerting.causes.traffic import ROOM, Slice
 from monitors.metrics.registry import declared, names
 from monitors.statistics import decomposition
-from monitors.statistics.change_point import Onset, onset
+from monitors.statistics.decomposition import Onset, onset
 from monitors.statistics.weighted_mean import Estimate
 
 NO_CONTEXTS = "no_contexts"

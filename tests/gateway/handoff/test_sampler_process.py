@@ -21,7 +21,7 @@ from gateway.config import Capture
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gateway.handoff.sampler_process import Answer, Setup, main, uncollected
 from gaugeway.exchange import Explicit, Recording, Trace
-from gaugeway.processes.frames import framed
+from gaugeway.processes.worker_metrics import framed
 from gaugeway.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.processes import children

@@ -18,7 +18,7 @@ from gateway.handoff.sampler_process import Answer, Setup, main
 from gateway.handoff.template_sync import MAX_PENDING_TEMPLATES, TemplateSync
 from gateway.telemetry.metrics import Instruments
 from gaugeway.exchange import Explicit, Recording
-from gaugeway.processes.frames import framed
+from gaugeway.processes.worker_metrics import framed
 from gaugeway.prompts.learning.learner import TemplateEvent
 from gaugeway.prompts.learning.model import LearnedTemplate, Split
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments

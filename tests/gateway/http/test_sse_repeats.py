@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.http import sse
-from gateway.http.sse_objects import Objects
+from gateway.http.sse_events import Objects
 from gateway.http.sse_repeats import RepeatedEvents
 
 TEXT = st.text(max_size=6) | st.sampled_from(['"', "\\", '\\"', '"}', ',"obfuscation":"a"', "é", "\u2028", ""])

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import io
 import socket
 import time
 
 import httpx
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -13,7 +15,7 @@ from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.telemetry.metrics import Instruments
-from gaugeway.processes.worker_metrics import WorkerMetrics, WorkersTotal, families_of
+from gaugeway.processes.worker_metrics import WorkerMetrics, WorkersTotal, families_of, framed, next_frame
 from gaugeway.runtime.tasks import spawn
 
 pytestmark = pytest.mark.anyio
@@ -147,3 +149,14 @@ async def test_a_report_beyond_the_bound_ends_the_connection(monkeypatch):
     async with workers(1) as (_, (one,)):
         with pytest.raises(ConnectionError):
             await one.metrics.total()
+
+
+def test_frames_are_read_one_after_the_other():
+    read = io.BytesIO(framed({"a": 1}) + framed([])).read
+    assert [msgspec.msgpack.decode(next_frame(read)) for _ in range(2)] == [{"a": 1}, []]
+    assert next_frame(read) is None
+
+
+def test_an_input_that_breaks_off_holds_no_frame():
+    whole = framed({"a": 1})
+    assert {next_frame(io.BytesIO(whole[:cut]).read) for cut in range(len(whole))} == {None}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gaugeway.prompts.learning.record_shapes import RecordShapes
+from gaugeway.prompts.learning.plan_evidence import RecordShapes
 
 TEXT = "The mill turns at noon.\nIt rests on Sundays."
 RECORDS = {

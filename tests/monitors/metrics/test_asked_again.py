@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gaugeway.records import Message, Sample, Skipped
-from gaugeway.text.lexical.idf import shipped
+from gaugeway.text.lexical.vocabulary import shipped
 from monitors.metrics.asked_again import AskedAgain, rewords
 
 PAIRS = [

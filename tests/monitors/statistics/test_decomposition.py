@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitors.statistics.change_point import onset
-from monitors.statistics.decomposition import Grouped, decompose
+from monitors.statistics.decomposition import Grouped, decompose, onset
 
 
 def test_the_parts_of_a_fall_add_up_and_their_errors_are_right():

@@ -20,8 +20,7 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("ClickHouse needs an extra: pip install 'gaugeway[clickhouse]'") from missing
 
-from gaugeway.storage.engines.circuit import Circuit
-from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, SchemaError
+from gaugeway.storage.engines.failures import VALUE_ERRORS, Circuit, EngineError, RefusedError, SchemaError
 
 T = TypeVar("T")
 _REFUSED = {6, 26, 27, 38, 41, 53, 69, 70, 72, 117, 128, 131, 321, 349}

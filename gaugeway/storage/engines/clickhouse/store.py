@@ -13,14 +13,33 @@ from gaugeway.settings.bounds import MAX_HEARD_BYTES
 from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
 from gaugeway.storage.engines.clickhouse import schema
 from gaugeway.storage.engines.clickhouse.batching import Gathering
-from gaugeway.storage.engines.clickhouse.conditions import ClickHouseConditions
 from gaugeway.storage.engines.clickhouse.connection import Database, read_url
 from gaugeway.storage.engines.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
-from gaugeway.storage.engines.conditions import day_of
+from gaugeway.storage.engines.conditions import DayConditions, day_of, days_between
 from gaugeway.storage.engines.failures import EngineError, RefusedError, encoded
+from gaugeway.storage.engines.scripts import statements
 from gaugeway.storage.engines.sql_store import COLUMNS, Row, RowSums, SqlStore, Statement, named
 from gaugeway.storage.joining import Address, targets_of
 from gaugeway.storage.stores import Point, Query, ratings, rows
+from gaugeway.storage.stores.ratings import EARLY_S
+
+
+class ClickHouseConditions(DayConditions):
+    """Parts with the placeholders {v1:String}, {v2:Float64} ..."""
+
+    sql = statements("clickhouse/store.sql")
+
+    def placeholder(self, number: int, kind: str) -> str:
+        return f"{{v{number}:{kind}}}"
+
+    def searched(self, text: str) -> str:
+        return text
+
+    def earliest_day(self) -> str:
+        """The day of `earliest`."""
+        earliest = float(self.query.since) - EARLY_S
+        return self.value(days_between(earliest, earliest)[0], "Int32")
+
 
 T = TypeVar("T")
 _SQL = ClickHouseConditions.sql

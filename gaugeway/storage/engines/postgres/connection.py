@@ -19,8 +19,7 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("PostgreSQL needs an extra: pip install 'gaugeway[postgres]'") from missing
 
-from gaugeway.storage.engines.circuit import Circuit
-from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError
+from gaugeway.storage.engines.failures import VALUE_ERRORS, Circuit, EngineError, RefusedError
 from gaugeway.storage.engines.postgres import migrate as migrating
 from gaugeway.storage.engines.postgres.migrate import SCHEMA, migrate
 

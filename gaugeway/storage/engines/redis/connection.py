@@ -27,8 +27,7 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("Redis needs an extra: pip install 'gaugeway[redis]'") from missing
 
-from gaugeway.storage.engines.circuit import Circuit
-from gaugeway.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError
+from gaugeway.storage.engines.failures import VALUE_ERRORS, Circuit, EngineError, RefusedError
 
 COMMAND_S = 5.0
 """The longest a command, or opening a connection, may take."""

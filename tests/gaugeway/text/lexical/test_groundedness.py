@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from gaugeway.records import Context, Sample, Score, Skipped
 from gaugeway.text.lexical import sentences as tokens
-from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.matching import LONGEST_RUN, Source, compare
 from gaugeway.text.lexical.passages import PassageCache
+from gaugeway.text.lexical.vocabulary import shipped
 from gaugeway.text.normalising import nfkc
 from monitors.metrics.lexical_groundedness import MAX_EVIDENCE, LexicalGroundedness
 

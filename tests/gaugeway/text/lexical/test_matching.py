@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.matching import LONGEST_RUN, Source, compare
 from gaugeway.text.lexical.passages import PassageCache
 from gaugeway.text.lexical.sentences import Allowance, Sentence
+from gaugeway.text.lexical.vocabulary import shipped
 
 
 def sentence(words):

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gaugeway.text.lexical import dates
-from gaugeway.text.lexical.idf import shipped
 from gaugeway.text.lexical.languages import LANGUAGES, language_of
 from gaugeway.text.lexical.matching import Source, compare
 from gaugeway.text.lexical.passages import PassageCache
 from gaugeway.text.lexical.sentences import Allowance, parse, sentences
+from gaugeway.text.lexical.vocabulary import shipped
 
 
 def compared(said, given):

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from gaugeway.storage.engines.circuit import Circuit
-from gaugeway.storage.engines.failures import EngineError
+from gaugeway.storage.engines.failures import Circuit, EngineError
 
 
 async def test_waits_grow_from_a_tenth_of_a_second_to_five_and_begin_anew_after_a_success():
