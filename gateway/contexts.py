@@ -1,5 +1,5 @@
 """Moved to `gaugeway.prompts`."""
 
-from gaugeway.extensions.moved import moved
+from gaugeway.extensions import moved
 
 __getattr__ = moved("gateway.contexts", "gaugeway.prompts")

@@ -1,5 +1,5 @@
 """Moved to `gaugeway.exchange`."""
 
-from gaugeway.extensions.moved import moved
+from gaugeway.extensions import moved
 
 __getattr__ = moved("gateway.exchange", "gaugeway.exchange")

@@ -1,5 +1,5 @@
 """Moved to `gaugeway.settings.shared`."""
 
-from gaugeway.extensions.moved import moved
+from gaugeway.extensions import moved
 
 __getattr__ = moved("monitors.config", "gaugeway.settings.shared")

@@ -1,5 +1,5 @@
 """Moved to `gaugeway.records`."""
 
-from gaugeway.extensions.moved import moved
+from gaugeway.extensions import moved
 
 __getattr__ = moved("monitors.records", "gaugeway.records")

@@ -19,11 +19,11 @@ import click
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("gaugeway", "gateway", "monitors", "dashboards")
-TARGETS = {"product SLOC": 60_000, "product modules": 500, "hand-set numbers in prompt reading": 160}
+TARGETS = {"product SLOC": 60_000, "hand-set numbers in prompt reading": 160}
 """What figures are to come down to, where that is less than their limit of today."""
 LIMITS = {
-    "product SLOC": 66_200,
-    "product modules": 517,
+    "product SLOC": 65_500,
+    "product modules": 500,
     "configuration keys": 185,
     "names the data plane takes from the evaluation plane": 0,
     "names the evaluation plane takes from the data plane": 0,

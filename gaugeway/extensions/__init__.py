@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from traceback import extract_tb
@@ -97,3 +98,16 @@ def missing(error: ImportError) -> str:
 def install(extra: str) -> str:
     """Return the command that installs an extra."""
     return f"pip install 'gaugeway[{extra}]'"
+
+
+def moved(old: str, new: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module that moved from `old` to `new`."""
+
+    def find(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        value = getattr(import_module(new), name)
+        warnings.warn(f"{old} moved: import {name} from {new}", DeprecationWarning, stacklevel=2)
+        return value
+
+    return find

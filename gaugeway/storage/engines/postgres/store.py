@@ -9,15 +9,41 @@ from typing import Any
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
 from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
-from gaugeway.storage.engines.conditions import day_of
+from gaugeway.storage.engines.conditions import DayConditions, day_of
 from gaugeway.storage.engines.failures import RefusedError, encoded
-from gaugeway.storage.engines.postgres.conditions import PostgresConditions
 from gaugeway.storage.engines.postgres.connection import Database, count_of, plain, plain_values, remove, save
 from gaugeway.storage.engines.postgres.partitions import AHEAD, Days
+from gaugeway.storage.engines.scripts import statements
 from gaugeway.storage.engines.sql_store import COLUMNS, RollupStore, Row, RowSums, Statement
 from gaugeway.storage.joining import Address, completes
 from gaugeway.storage.stores import Point, Query, ratings, rows
 from gaugeway.storage.stores.rollup_windows import HOUR_S, Span
+from gaugeway.storage.stores.rows import field_text
+
+
+class PostgresConditions(DayConditions):
+    """Parts with the placeholders $1, $2 ..."""
+
+    sql = statements("postgres/store.sql")
+
+    def placeholder(self, number: int, kind: str) -> str:  # noqa: ARG002 - types are ClickHouse's
+        return f"${number}"
+
+    def value(self, value: Any, kind: str = "String") -> str:
+        return super().value(plain(value) if isinstance(value, str) else value, kind)
+
+    def searched(self, text: str) -> str:
+        return super().searched(encoded(text).decode()[1:-1])
+
+    def retrieved(self, source: str) -> str:
+        """Such a payload as `contains` cannot take apart is searched for the name as it is written there."""
+        written = self.value(encoded(source).decode())
+        return self.sql["retrieved"].format(name=self.value(source), written=written)
+
+    def in_session(self, session: str) -> str:
+        written = self.value(field_text("session", session))
+        return self.sql["in_session"].format(name=self.value(session), written=written)
+
 
 _SQL = PostgresConditions.sql
 _LOOK_UP = _SQL["look_up"].format(most=MOST_CANDIDATES + 1)

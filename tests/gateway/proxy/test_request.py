@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.http.ids import exchange_id
 from gateway.proxy.handler import begin
+from gateway.proxy.request import exchange_id
 
 ROOT = Path(__file__).parents[3]
 
