@@ -72,10 +72,10 @@ def test_a_container_is_given_what_it_needs_for_traffic_and_the_page(tmp_path, m
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     options = parse(line.split(" gaugeway ")[-1].split())
-    host, port = options["monitors_host"], options["monitors_port"]
+    tables = {"monitors": {"host": options["monitors_host"], "port": options["monitors_port"]}}
     monkeypatch.setenv("GAUGEWAY_MONITORS_TOKEN", "of-the-page-4711-4711")
-    config = load_monitors(None, host=host, port=port, upstream=options["upstream"])
+    config = load_monitors(None, tables, upstream=options["upstream"])
     assert (config.monitors.host, config.monitors.token) == ("0.0.0.0", "of-the-page-4711-4711")
     monkeypatch.delenv("GAUGEWAY_MONITORS_TOKEN")
     with pytest.raises(ConfigError, match="needs a token"):
-        load_monitors(None, host=host, port=port)
+        load_monitors(None, tables)

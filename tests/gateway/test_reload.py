@@ -124,7 +124,17 @@ def changed_at(base, key):
 
 
 SKIPPED = {"_config", "_clients", "registry", "readiness", "_task", "_retired", "_queue", "queue", "admin", "_other"}
-SKIPPED |= {"_early", "_failures", "_not_before", "_outage", "_process", "_retry_at", "_revision", "_stopped"}
+SKIPPED |= {
+    "_early",
+    "_failures",
+    "_not_before",
+    "_outage",
+    "_process",
+    "_retry_at",
+    "_revision",
+    "_stopped",
+    "_tidied_at",
+}
 """Of our objects: what no request uses, or what differs between two gateways of the same configuration."""
 
 
