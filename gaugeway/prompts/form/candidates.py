@@ -311,7 +311,7 @@ def _sections(lines: Sequence[Line], frame: Frame) -> Iterator[Frame]:
         for number, (here, then) in enumerate(pairwise(frame.lines), 1)
         if any(line.kind in _HEADS for line in lines[here + 1 : then])
     ]
-    if not 0 <= 1 * len(cuts) < len(frame.lines):
+    if not 0 < 2 * len(cuts) < len(frame.lines):
         return
     for low, high in pairwise((0, *cuts, len(frame.lines))):
         if high - low > 1:
