@@ -10,7 +10,7 @@ from gaugeway.storage.engine import adapter
 from gaugeway.storage.engines.failures import Unsupported
 
 Row: TypeAlias = tuple[Any, ...]
-"""The values of a record's columns."""
+"""The values of a record's columns: text, numbers, bytes (digests of keys) and None."""
 Spending: TypeAlias = dict[tuple[int, str], float]
 """USD by (day since 1970 in UTC, subject); a subject is `key:ID`, `app:NAME` or `app-other`."""
 SPENDING_DAYS = 35
