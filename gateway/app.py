@@ -357,7 +357,7 @@ async def run(
         metrics_socket=inherited(),
         templates=_templates(config, data_dir),
     )
-    told = audit.open_if_possible(data_dir)
+    audit_log = audit.open_if_possible(data_dir)
     await gateway.start()
     if reload is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload, reload)
@@ -381,7 +381,7 @@ async def run(
         )
     finally:
         await gateway.aclose()
-        audit.close_file(told)
+        audit.close_file(audit_log)
 
 
 def _templates(config: Config, data_dir: Path) -> Templates | None:

@@ -18,7 +18,7 @@ from gaugeway.runtime.tasks import happens_within
 
 LOOK_S = 2.0
 OVERVIEW_EVERY_S = 10.0
-"""With traffic the means change at every look: a page that shows them is told this often at most."""
+"""With traffic the means change at every look: a page that shows them gets an event this often at most."""
 QUIET_LOOKS = 7
 """Idle polls before a keep-alive comment, so that proxies do not close the stream."""
 MAX_STREAMS = 64

@@ -235,7 +235,7 @@ MAX_NAME = 200
 
 
 def operator_of(request: Page) -> str:
-    """The name that the visitor gave last; "" without one. It identifies nobody: anybody can write any name."""
+    """The name that the visitor gave last; "" without one. It is no identity: a visitor can write any name."""
     given = unquote(request.cookies.get(OPERATOR_COOKIE, "")[: 12 * MAX_NAME], errors="replace")
     return "".join(character for character in given if character.isprintable()).strip()[:MAX_NAME]
 

@@ -122,9 +122,9 @@ def cache_key(
     if method != "POST" or route not in ROUTES:
         return None
     lookup, store = _wishes(headers)
-    told = sorted((header for header in headers if not _is_harmless(header[0])), key=itemgetter(0))
+    compared = sorted((header for header in headers if not _is_harmless(header[0])), key=itemgetter(0))
     parts = [app.encode(errors="surrogatepass"), b"" if key_id is None else b"key " + key_id.encode(), path, query]
-    parts += [part for header in told for part in header]
+    parts += [part for header in compared for part in header]
     hashed = hashlib.sha256(len(parts).to_bytes(8, "big"))
     for part in (*parts, body):
         hashed.update(len(part).to_bytes(8, "big"))

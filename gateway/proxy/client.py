@@ -59,7 +59,7 @@ class Client(Protocol):
 
 
 class AsgiClient:
-    """A client behind an ASGI server. Only what `flush` sends reaches it; what is cut, the server closes by itself."""
+    """A client behind an ASGI server. Only what `flush` sends reaches it; the server closes what is cut."""
 
     def __init__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send

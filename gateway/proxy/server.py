@@ -95,7 +95,7 @@ class GenerationRequest(Request):
         self.is_held = False
 
     def watch(self, gone: Callable[[], None]) -> None:
-        """Do nothing: the connection calls `gone` by itself."""
+        """Do nothing: the connection calls `gone` anyway."""
 
     def done(self) -> None:
         """Let go of the exchange, and let the connection go on."""

@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
                 self._response = None
                 self.abort()
             if head.done() and not head.cancelled():
-                head.exception()  # seen: when both sides fail at once, the one raised here is the one told
+                head.exception()  # seen: when both sides fail at once, the one raised here is reported
             raise
         return response
 

@@ -53,7 +53,7 @@ def hold(data_dir: Path, plane: ProcessKind, wait_s: float = 0.0) -> Iterator[No
 
 def _locked(descriptor: int, path: Path, plane: ProcessKind, wait_s: float) -> bool:
     """Lock the file; False where the file system knows no locks."""
-    deadline, told = time.monotonic() + wait_s, False
+    deadline, warned = time.monotonic() + wait_s, False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,9 +71,9 @@ def _locked(descriptor: int, path: Path, plane: ProcessKind, wait_s: float) -> b
                 f"{path.parent} is in use by another {plane} process (pid {holder}); stop it, or give this one a "
                 "directory of its own (--data-dir)"
             )
-        if not told:
+        if not warned:
             _log.warning("waiting for the %s process with pid %s to leave %s", plane, holder, path.parent)
-            told = True
+            warned = True
         time.sleep(_LOOK_EVERY_S)
 
 

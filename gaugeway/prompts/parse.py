@@ -159,10 +159,10 @@ class _Reader:
             yield from islice(_columns(value), MOST_VALUES)
             return
         containers = _in(value, _CONTAINER_KEYS)
-        told = bool(containers) and any(isinstance(value[key], str) for key in _in(value, _TEXT_KEYS))
+        has_text = bool(containers) and any(isinstance(value[key], str) for key in _in(value, _TEXT_KEYS))
         for key in containers:
             inner = value[key]
-            if isinstance(inner, list | dict) or (isinstance(inner, str) and not told):
+            if isinstance(inner, list | dict) or (isinstance(inner, str) and not has_text):
                 known = certain or key in _RETRIEVED_KEYS.known
                 if found := list(self.value(inner, certain=known, depth=depth)):
                     yield from found

@@ -20,6 +20,12 @@ MAX_PENDING_BYTES = 1024 * 1024 * 1024
 """Of bodies that are still arriving and are held in memory, in all connections of a process."""
 WRITE_S, WRITE_RATE = 60.0, 1000.0
 """Grace period in seconds, and required bytes per second, of a client that reads slowly."""
+MOST_AHEAD, MOST_BYTES_AHEAD = 64, 65_536
+"""Requests that wait on one connection for their turn, and bytes of these, beyond which it is not read any more."""
+LINGER_S = 2.0
+"""How long what follows malformed bytes is read and ignored: closing on unread bytes resets the connection, and the
+client may never see the answer.
+"""
 BodyEnd: TypeAlias = Literal["stalled", "too_long", "no_room"]
 
 

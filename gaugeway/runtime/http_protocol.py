@@ -7,6 +7,7 @@ import heapq
 import logging
 import sys
 from collections import deque
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,30 +17,12 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
-from gaugeway.runtime.http_bounds import (
-    BAD_REQUEST,
-    BODY_RATE,
-    BODY_S,
-    BODY_TOTAL_S,
-    HEAD_S,
-    MAX_HEAD_BYTES,
-    NO_ROOM,
-    TOO_LATE,
-    TOO_LONG,
-    WRITE_RATE,
-    WRITE_S,
-    BodyEnd,
-    PendingBodies,
-)
+from gaugeway.runtime import http_bounds as bounds
 from gaugeway.runtime.http_request import AsgiRequest, Refusal, Request
-from gaugeway.runtime.request_parser import Discarding, RequestParser
+from gaugeway.runtime.request_parser import Discarding, RequestParser, offers_websocket
 
 SOCKET = "gaugeway.socket"
 """The client's socket, in the ASGI scope of a WebSocket."""
-LINGER_S = 2.0
-"""How long what follows malformed bytes is read and ignored: closing on unread bytes resets the connection, and the
-client may never see the answer.
-"""
 _BODY_LOOKS = 12
 _ROOM_SHARE = 16
 _log = logging.getLogger("uvicorn.error")
@@ -54,14 +37,14 @@ class ServerProtocol(asyncio.Protocol):
     new one is refused.
     """
 
-    malformed = BAD_REQUEST
+    malformed = bounds.BAD_REQUEST
     """The answer to malformed bytes."""
-    head_s = HEAD_S
-    body_s = BODY_S
-    body_total_s = BODY_TOTAL_S
-    pending = PendingBodies()
+    head_s = bounds.HEAD_S
+    body_s = bounds.BODY_S
+    body_total_s = bounds.BODY_TOTAL_S
+    pending = bounds.PendingBodies()
     most_connections = sys.maxsize
-    write_s = WRITE_S
+    write_s = bounds.WRITE_S
 
     def __init__(
         self,
@@ -108,7 +91,7 @@ class ServerProtocol(asyncio.Protocol):
         """Called for each connection whose client sent malformed bytes; the reason is `malformed`."""
 
     @staticmethod
-    def on_body_given_up(reason: BodyEnd) -> None:
+    def on_body_given_up(reason: bounds.BodyEnd) -> None:
         """Called for each body that is given up."""
 
     @staticmethod
@@ -129,7 +112,7 @@ class ServerProtocol(asyncio.Protocol):
         self.used_at = self.loop.time()
         if len(self._connections) > self.most_connections and not self._found_room():
             return
-        self._head_timer = self.loop.call_later(self.head_s, self._refuse_head, TOO_LATE)
+        self._head_timer = self.loop.call_later(self.head_s, self._refuse_head, bounds.TOO_LATE)
 
     def data_received(self, data: bytes) -> None:
         """Count what arrives of a head. A whole one mostly comes in one piece, which costs no timer."""
@@ -144,10 +127,10 @@ class ServerProtocol(asyncio.Protocol):
             self._refuse_malformed()
         if self._heading:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse_head(TOO_LONG)
+            if self._head_bytes > bounds.MAX_HEAD_BYTES:
+                self._refuse_head(bounds.TOO_LONG)
             elif self._head_timer is None:
-                self._head_timer = self.loop.call_later(self.head_s, self._refuse_head, TOO_LATE)
+                self._head_timer = self.loop.call_later(self.head_s, self._refuse_head, bounds.TOO_LATE)
             return
         if self._head_timer is not None:
             self._stop_head_timer()
@@ -232,8 +215,9 @@ class ServerProtocol(asyncio.Protocol):
             self.current = request
             request.start()
         else:
+            request.head_bytes = sum(len(name) + len(value) for name, value in request.headers)
             self._waiting.append(request)
-            if len(self._waiting) > 1:  # not behind the first one: the client's leaving must be noticed
+            if self._holds_enough():
                 self.flow.pause_reading()
 
     def on_body(self, data: bytes) -> None:
@@ -242,7 +226,7 @@ class ServerProtocol(asyncio.Protocol):
         if request is None or request.response_complete:
             return
         request.body_arrived(data)
-        if len(request.body) > request.high_water:
+        if len(request.body) > request.high_water or self._holds_enough():
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -292,13 +276,27 @@ class ServerProtocol(asyncio.Protocol):
         if self.transport.is_closing():
             self._waiting.clear()
             return
-        self.flow.resume_reading()
         if self._waiting:
             self.current = self._waiting.popleft()
+            self.read_on()
             self.current.start()
         else:
+            self.read_on()
             self._stop_keep_alive_timer()
             self._keep_alive_timer = self.loop.call_later(self._config.timeout_keep_alive, self.transport.close)
+
+    def read_on(self) -> None:
+        """Read from the client again, unless enough of what it sent ahead waits."""
+        if not self._holds_enough():
+            self.flow.resume_reading()
+
+    def _holds_enough(self) -> bool:
+        """Whether no more is read before a request is answered; until then the client's leaving goes unnoticed."""
+        waiting = self._waiting
+        if not waiting:
+            return False
+        size = sum(request.head_bytes + len(request.body) for request in islice(waiting, bounds.MOST_AHEAD))
+        return len(waiting) > bounds.MOST_AHEAD or size > bounds.MOST_BYTES_AHEAD
 
     def is_idle(self) -> bool:
         """Whether no request waits for an answer."""
@@ -318,12 +316,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def _is_handshake(self) -> bool:
         """Whether the head that arrived asks for a WebSocket."""
-        headers = self.headers or (self.receiving.headers if self.receiving is not None else [])
-        offers = [value.lower() for name, value in headers if name == b"upgrade"]
-        tokens = [value for name, value in headers if name == b"connection"][-1:]
-        return offers[-1:] == [b"websocket"] and any(
-            token.strip().lower() == b"upgrade" for token in b"".join(tokens).split(b",")
-        )
+        return offers_websocket(self.headers or (self.receiving.headers if self.receiving is not None else ()))
 
     def _open_websocket(self) -> None:
         """Hand the connection over to the WebSocket protocol.
@@ -337,7 +330,7 @@ class ServerProtocol(asyncio.Protocol):
             self._refuse_malformed()
             return
         if self.parser.get_method() != b"GET" or has_body:
-            self.transport.write(BAD_REQUEST)
+            self.transport.write(bounds.BAD_REQUEST)
             self.transport.close()
             return
         self._connections.discard(self)
@@ -363,7 +356,7 @@ class ServerProtocol(asyncio.Protocol):
         closing = heapq.nsmallest(max(1, len(idle) // _ROOM_SHARE), idle, key=lambda connection: connection.used_at)
         for connection in closing or [self]:
             if connection is self:
-                self.transport.write(NO_ROOM)
+                self.transport.write(bounds.NO_ROOM)
             connection.transport.close()
             # At once, and not when the loop says so: others may be accepted before.
             self._connections.discard(connection)
@@ -399,15 +392,15 @@ class ServerProtocol(asyncio.Protocol):
         self._body_bytes_before = self._body_bytes
         if not (self.flow.read_paused or (self.receiving is not None and self.receiving.expects_continue)):
             self._body_s += interval_s
-            self._body_late_s = max(0.0, self._body_late_s + interval_s - arrived / BODY_RATE)
+            self._body_late_s = max(0.0, self._body_late_s + interval_s - arrived / bounds.BODY_RATE)
         if self._body_late_s >= self.body_s:
-            self.give_up_body("stalled", TOO_LATE)
+            self.give_up_body("stalled", bounds.TOO_LATE)
         elif self._body_held and self._body_s >= max(self.body_total_s, self.body_s):
-            self.give_up_body("too_long", TOO_LATE)
+            self.give_up_body("too_long", bounds.TOO_LATE)
         else:
             self._body_timer = self.loop.call_later(interval_s, self._look_at_body)
 
-    def give_up_body(self, reason: BodyEnd, answer: bytes) -> None:
+    def give_up_body(self, reason: bounds.BodyEnd, answer: bytes) -> None:
         """Send `answer`, unless another one has begun, and close the connection, behind the requests before."""
         self.on_body_given_up(reason)
         request = self.receiving
@@ -427,7 +420,7 @@ class ServerProtocol(asyncio.Protocol):
     def _look_at_writing(self) -> None:
         """Give up a client that reads too slowly: its answer holds memory, an upstream connection and a place."""
         left = self.transport.get_write_buffer_size()
-        if self._unwritten - left >= self.write_s * WRITE_RATE:
+        if self._unwritten - left >= self.write_s * bounds.WRITE_RATE:
             self._unwritten = left
             self._write_timer = self.loop.call_later(self.write_s, self._look_at_writing)
             return
@@ -473,10 +466,14 @@ class ServerProtocol(asyncio.Protocol):
     def _refuse_malformed(self) -> None:
         """Refuse malformed bytes and close, but answer the requests before them first."""
         _log.warning("Invalid HTTP request received.")
+        broken = self.receiving
         self._stop_parsing()
         if self.transport.is_closing():
             return
         self.on_invalid("malformed")
+        if broken is not None and broken.response_complete:  # the request that they belong to has its answer
+            self._linger()
+            return
         if not self.is_idle() and (self._waiting or not self._last().more_body):
             self._refuse_in_turn(self.malformed)
             return
@@ -491,10 +488,10 @@ class ServerProtocol(asyncio.Protocol):
         self._waiting.append(Refusal(self, answer))
 
     def _linger(self) -> None:
-        """Close once the client has read the answer, or after LINGER_S."""
+        """Close once the client has read the answer, or after `LINGER_S`."""
         if not self.transport.can_write_eof():
             self.transport.close()
             return
         self.flow.resume_reading()
         self.transport.write_eof()
-        self.loop.call_later(LINGER_S, self.transport.close)
+        self.loop.call_later(bounds.LINGER_S, self.transport.close)

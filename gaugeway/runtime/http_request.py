@@ -38,6 +38,8 @@ class Request:
 
     high_water = HIGH_WATER_LIMIT
     """How many bytes of the body may wait before the connection is not read any more."""
+    head_bytes = 0
+    """Of a request that waits for its turn, the bytes of its headers."""
 
     def __init__(self, connection: ServerProtocol, method: bytes, headers: Headers) -> None:
         parser = connection.parser
@@ -95,7 +97,7 @@ class Request:
             self.connection.transport.write(_CONTINUE)
             self.expects_continue = False
         if not self._is_over():
-            self.connection.flow.resume_reading()
+            self.connection.read_on()
         while not (self._has_news or self._is_over()):
             self._waiter = self.connection.loop.create_future()
             try:
@@ -196,7 +198,7 @@ class Refusal(Request):
     """What takes the place of a request that cannot be read: one answer, and the end of the connection."""
 
     def __init__(self, connection: ServerProtocol, answer: bytes) -> None:
-        self.connection, self._answer = connection, answer
+        self.connection, self._answer, self.body = connection, answer, bytearray()
         self.keep_alive = self.more_body = self.response_started = False
 
     def start(self) -> None:
@@ -242,7 +244,8 @@ class AsgiRequest(Request):
         if self.response_started:
             self.connection.transport.close()
             return
-        self.begin(500, [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")])
+        length = (b"content-length", b"%d" % len(_FAILED))
+        self.begin(500, [(b"content-type", b"text/plain; charset=utf-8"), length, (b"connection", b"close")])
         self.write(_FAILED)
         self.end()
         self.done()

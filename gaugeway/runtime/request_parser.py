@@ -7,6 +7,7 @@ over behind the head, and reads the body in HTTP/1.1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import httptools
@@ -39,6 +40,15 @@ def framing(headers: list[tuple[bytes, bytes]]) -> bytes:
     """Return the header line that frames the body of a request with these headers, as the parser allows only one."""
     fields = dict(headers)
     return _CHUNKED if b"transfer-encoding" in fields else _LENGTH % int(fields.get(b"content-length", b"0"))
+
+
+def offers_websocket(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether a head asks for a WebSocket."""
+    offers = [value.lower() for name, value in headers if name == b"upgrade"]
+    tokens = [value for name, value in headers if name == b"connection"][-1:]
+    return offers[-1:] == [b"websocket"] and any(
+        token.strip().lower() == b"upgrade" for token in b"".join(tokens).split(b",")
+    )
 
 
 class Discarding:

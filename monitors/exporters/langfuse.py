@@ -56,7 +56,7 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
 
     def _score(self, sample: Sample, scored: SampleScores) -> dict[str, Any]:
         evaluation = scored.evaluation
-        told = {
+        fields = {
             "id": sha256(scored.identity.encode()).hexdigest()[:32],
             "traceId": sample.trace_id,
             "observationId": sample.span_id,
@@ -73,4 +73,4 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
                 **({"conversation": name} if (name := sample.session or sample.conversation) else {}),
             },
         }
-        return {key: value for key, value in told.items() if value is not None}
+        return {key: value for key, value in fields.items() if value is not None}

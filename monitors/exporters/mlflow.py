@@ -51,8 +51,8 @@ class MLflowSink(OutboxExporter[Assessments]):
 
     def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterator[Delivery[Assessments]]:
         trace_id = f"tr-{sample.trace_id}"
-        told = [self._assessment(sample, trace_id, scored) for scored in scores]
-        yield Delivery(Assessments(trace_id, told), trace_id, len(told))
+        assessments = [self._assessment(sample, trace_id, scored) for scored in scores]
+        yield Delivery(Assessments(trace_id, assessments), trace_id, len(assessments))
 
     async def send(self, item: Assessments) -> None:
         path = f"/api/3.0/mlflow/traces/{item.trace_id}"

@@ -351,8 +351,10 @@ def _reason(answer: httpx.Response) -> str:
         found = answer.json()
     except (ValueError, RecursionError):
         return ""
-    told = [found[key] for key in ("detail", "message") if isinstance(found, dict) and isinstance(found.get(key), str)]
-    return f": {told[0][:_SHOWN]}" if told else ""
+    details = [
+        found[key] for key in ("detail", "message") if isinstance(found, dict) and isinstance(found.get(key), str)
+    ]
+    return f": {details[0][:_SHOWN]}" if details else ""
 
 
 def _object(answer: httpx.Response) -> dict[str, Any]:

@@ -37,10 +37,10 @@ def attributes(sample: Sample) -> dict[str, Any]:
     documents: list[dict[str, Any]] = []
     for index, context in enumerate(sample.contexts):
         metadata = {"source": context.source} if context.source else None
-        told = {"id": context.id, "score": context.score, "content": cut(context.text), "metadata": metadata}
-        told = {key: value for key, value in told.items() if value is not None}
-        documents.append(told)
-        for key, value in told.items():
+        fields = {"id": context.id, "score": context.score, "content": cut(context.text), "metadata": metadata}
+        fields = {key: value for key, value in fields.items() if value is not None}
+        documents.append(fields)
+        for key, value in fields.items():
             shown = json.dumps(value) if key == "metadata" else value
             found[f"retrieval.documents.{index}.document.{key}"] = shown
     found["gen_ai.retrieval.documents"] = json.dumps(documents, ensure_ascii=False)

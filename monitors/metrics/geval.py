@@ -68,10 +68,10 @@ class GEval:
         self.name = f"geval:{name}"
         self.judge = judge.model
         self.lower_is_better = lower_is_better
-        told = msgspec.json.encode((criterion, self._given, samples))
+        definition = msgspec.json.encode((criterion, self._given, samples))
         used = [self._token.version, self._form.version, *([] if steps else [self._steps.version])]
         self._history = history and "question" in params
-        self.version = follow_ups.version(1, *used, sha256(told).hexdigest()[:8], history=self._history)
+        self.version = follow_ups.version(1, *used, sha256(definition).hexdigest()[:8], history=self._history)
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, *self._criterion.texts)) is not None:

@@ -225,9 +225,9 @@ def chosen(text: str, params: list[Part], scores: Mapping[str, float]) -> dict[s
         ends = (int(low), int(high))
     rank = {name: round(ends[0] + (score - low) / (high - low) * (ends[1] - ends[0])) for name, score in scores.items()}
     names = {score: [name for name in rank if rank[name] == score] for score in sorted(set(rank.values()))}
-    told = "; ".join(f"{' or '.join(map(repr, some))} is {score}" for score, some in names.items())
+    choices = "; ".join(f"{' or '.join(map(repr, some))} is {score}" for score, some in names.items())
     return {
-        "criteria": f"{text}\n\nDecide on one of these choices, and answer with its score: {told}.",
+        "criteria": f"{text}\n\nDecide on one of these choices, and answer with its score: {choices}.",
         "params": list(params),
         "scale": list(ends),
         "rubric": {str(score): ", ".join(some) for score, some in names.items()},

@@ -113,7 +113,9 @@ def test_malformed_bytes_are_refused_after_the_answers_to_what_came_before(case,
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(
-    "pieces", [[post() + post()], [post(), 0.05, post()], [post() + JUNK]], ids=["two", "later", "junk"]
+    "pieces",
+    [[post() * 2], [post(), 0.05, post()], [post() * 4], [post(), 0.05, post() * 9], [post() + JUNK]],
+    ids=["two", "later", "four", "nine later", "junk"],
 )
 @pytest.mark.parametrize("script", [["hang"], [STREAM, *CHUNKS, "hang"]], ids=["before the answer", "in the stream"])
 @pytest.mark.parametrize("path", [("asgi", 1), ("fast", 0), ("fast", 1)], ids=["asgi", "by fall-back", "fast"])

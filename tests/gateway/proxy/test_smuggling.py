@@ -298,7 +298,8 @@ def test_what_could_be_read_in_two_ways_is_answered_400_and_never_forwarded():
 
     async def scenario(gateway, upstream):
         for case, raw in REFUSED.items():
-            for pieces in ([raw], [raw[:-4], raw[-4:]]):
+            generation = raw.replace(b"/v1/files", b"/v1/chat/completions", 1)
+            for pieces in ([raw], [raw[:-4], raw[-4:]], [generation], [generation[:-4], generation[-4:]]):
                 upstream.forget()
                 answer, closed = await answer_to(gateway.port, *pieces, silence_s=20)
                 forwarded = b"".join(upstream.received)

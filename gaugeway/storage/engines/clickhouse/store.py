@@ -84,7 +84,7 @@ class ClickHouseStore(SqlStore):
     A sample's identity is its id and the UTC day on which it started. There is no unique key and no transaction over
     two tables; what the port promises is kept like this. `add` looks for what is there before it inserts, and what is
     inserted twice all the same, by two processes that have the same sample at the same moment, is read once: an
-    outcome before a skip, and of equals the first. Both processes are then told that theirs was new. The sample goes
+    outcome before a skip, and of equals the first. Both processes then learn that theirs was new. The sample goes
     before its evaluations, which go all at once: a process that dies in between leaves a sample that is completed when
     the queue hands it out again. An operation that cannot be done raises `EngineError`.
 

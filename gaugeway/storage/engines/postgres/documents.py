@@ -90,11 +90,11 @@ class PostgresDocuments(Documents):
         """Do what `Documents.exchange` does, on unlogged tables: no write-ahead log for what lasts a minute."""
         self._shares_limits = True
         places = [(draw.kind, stored_name(draw.subject)) for draw in draws]
-        told = [
+        readings = [
             (*place, draw.per_min, draw.burst, draw.used, draw.level) for place, draw in zip(places, draws, strict=True)
         ]
         async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["exchange"], *map(list, zip(*told, strict=True))) if told else []
+            rows = await connection.fetch(_SQL["exchange"], *map(list, zip(*readings, strict=True))) if readings else []
             processes = await connection.fetchval(_SQL["see_processes"], self._process, SEEN_S)
         await self._tidy()
         levels = {(row["kind"], row["subject"]): row["level"] for row in rows}

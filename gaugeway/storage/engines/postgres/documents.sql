@@ -25,7 +25,7 @@ SELECT subject, usd FROM spending WHERE day = $1
 INSERT INTO limit_levels AS known (kind, subject, per_min, burst, used, level, at)
 SELECT kind, subject, per_min, burst, used, least(burst, level) - used, clock_timestamp()
 FROM unnest($1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[], $6::float8[])
-    AS told (kind, subject, per_min, burst, used, level)
+    AS reported (kind, subject, per_min, burst, used, level)
 ORDER BY kind, subject
 ON CONFLICT (kind, subject) DO UPDATE SET
     per_min = excluded.per_min,

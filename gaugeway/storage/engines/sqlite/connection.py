@@ -336,7 +336,7 @@ class Database:
         return connection
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch to a write-ahead log. Two processes doing it at once are told "locked" without any waiting."""
+        """Switch to a write-ahead log. Two processes doing it at once get "locked" without any waiting."""
         deadline = time.monotonic() + self._busy_timeout_s
         while True:
             try:
