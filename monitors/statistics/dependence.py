@@ -12,8 +12,10 @@ from operator import add, mul
 
 SCALES = (10.0, 40.0, 160.0, 640.0)
 """Sizes of the blocks that are compared, in independent scores of equal weight."""
-ASSUMED, ASSUMED_WEIGHT = 2.0, 6.0
-"""The design effect assumed before there is a pair of blocks, and how many pairs it is worth."""
+ASSUMED, ASSUMED_WEIGHT = 1.5, 6.0
+"""The design effect assumed for the smallest blocks before there is a pair of them, and how many pairs it is worth."""
+GROWTH = 1.3
+"""Larger blocks are assumed to have so many times the design effect of the next smaller ones, with the same weight."""
 MOST_PAIRS = 400.0  # internal bound: a number of the estimate
 """Pairs of blocks that count: older ones fade."""
 _SURPRISE = 8.0
@@ -29,8 +31,9 @@ class SerialDependence:
     For successive blocks with means m and m', and v the variance of one score, (m - m')^2/(v (1/n + 1/n')) is 1 on
     average if the scores are independent, and the design effect if they are not and the blocks are longer than what
     ties them together (Bartlett's batch means with overlapping scales; Alexopoulos & Goldsman, "To batch or not to
-    batch?", ACM TOMACS 14 (2004)). The estimate is the largest over four sizes of blocks, each drawn to 2 with the
-    weight of six pairs. Only what came before decides about the next score, so a test that uses it stays predictable.
+    batch?", ACM TOMACS 14 (2004)). The estimate is the largest over four sizes of blocks. Each is drawn to what the
+    next smaller size suggests, with the weight of six pairs: of large blocks there are few. Only what came before
+    decides about the next score, so a test that uses it stays predictable.
 
     >>> alone, in_fives = SerialDependence(), SerialDependence()
     >>> for i in range(6_000):
@@ -45,12 +48,19 @@ class SerialDependence:
         k = len(SCALES)
         self._open = [(0.0, 0.0, 0.0)] * k  # sums of w, w x, w^2 of the block under way
         self._last: list[tuple[float, float] | None] = [None] * k  # effective size and mean of the block before
-        self._ratios, self._pairs = [ASSUMED * ASSUMED_WEIGHT] * k, [ASSUMED_WEIGHT] * k
+        self._ratios, self._pairs = [0.0] * k, [0.0] * k
 
     @property
     def design_effect(self) -> float:
-        """The design effect of the scores so far, at least 1; 2 before there is a pair of blocks."""
-        return max(1.0, *(ratio / pairs for ratio, pairs in zip(self._ratios, self._pairs, strict=True)))
+        """The design effect of the scores so far, at least 1; 3.3 before there is a pair of blocks."""
+        return max(self._by_scale())
+
+    def _by_scale(self) -> list[float]:
+        estimates, assumed = [], ASSUMED
+        for ratios, pairs in zip(self._ratios, self._pairs, strict=True):
+            estimates.append(max(1.0, (ASSUMED_WEIGHT * assumed + ratios) / (ASSUMED_WEIGHT + pairs)))
+            assumed = GROWTH * estimates[-1]
+        return estimates
 
     def add(self, scores: Sequence[float], weights: Sequence[float] | None = None) -> None:
         """Take in scores with their weights in (0, 1], 1 by default, in the order of time."""
@@ -79,9 +89,8 @@ class SerialDependence:
         if last is None or self._variance <= 0.0:
             return
         ratio = (mean - last[1]) ** 2 / (self._variance * (1.0 / n + 1.0 / last[0]))
-        expected = self._ratios[scale] / self._pairs[scale]
         keep = 1.0 - 1.0 / MOST_PAIRS
-        self._ratios[scale] = keep * self._ratios[scale] + min(ratio, _SURPRISE * max(1.0, expected))
+        self._ratios[scale] = keep * self._ratios[scale] + min(ratio, _SURPRISE * self._by_scale()[scale])
         self._pairs[scale] = keep * self._pairs[scale] + 1.0
 
     @property
