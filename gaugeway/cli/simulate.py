@@ -6,7 +6,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,9 +18,7 @@ from gaugeway.settings.loading import load
 from gaugeway.settings.shared import Alerts, Config, Rule
 from gaugeway.signals import enabled
 from gaugeway.storage.stores import Query, Store
-from monitors.alerting.detectors.baselines import build
-from monitors.alerting.rules import budget_parts, is_flipped, rules_of, tolerance_of, watch_of
-from monitors.alerting.stream import on_scale
+from monitors.alerting.rules import baseline_for, budget_parts, is_flipped, rules_of, tolerance_of, watch_of
 from monitors.analysis import simulate as simulating
 from monitors.analysis import simulate_report
 from monitors.analysis.human_labels import scores
@@ -142,21 +139,15 @@ def _settings(rule: Rule, alerts: Alerts, *, part: float, flipped: bool) -> list
     """Return the rule as configured, and variants with one setting changed."""
     stream = watch_of(rule, alerts, part=part, flipped=flipped).stream("*")
     tolerance, per_month = tolerance_of(rule), alerts.false_alerts_per_30d
-    if rule.slo is not None:
-        plain = partial(build, "fixed", slo=on_scale(rule.slo, flipped=flipped))
-        name = f"as configured: slo {rule.slo:g}, tolerance {tolerance or 0.0:g}"
-    else:
-        plain = partial(build, rule.baseline or "auto")
-        name = f"as configured: tolerance {'learned' if tolerance is None else f'{tolerance:g}'}"
+    what = "" if rule.slo is None else f"slo {rule.slo:g}, "
+    baseline = baseline_for(rule, 0.0, flipped=flipped)
 
-    def setting(name: str, *, tolerance: float | None = tolerance, alarms: float = 1.0, rate: float = 1.0) -> Setting:
-        learns = rule.slo is None and tolerance is None
-        baseline = partial(plain, tolerance=None) if learns else plain
+    def setting(name: str, *, tolerance: float = tolerance, alarms: float = 1.0, rate: float = 1.0) -> Setting:
         budget = stream.budget_per_s * alarms if stream is not None else 0.0
         return Setting(name=name, tolerance=tolerance, budget_per_s=budget, baseline=baseline, rate=rate)
 
     return [
-        setting(name),
+        setting(f"as configured: {what}tolerance {tolerance:g}"),
         *(setting(f"tolerance {other:g}", tolerance=other) for other in TOLERANCES if other != tolerance),
         setting(f"false_alerts_per_30d = {per_month * MORE_ALARMS:g}", alarms=MORE_ALARMS),
         setting(f"{MORE_JUDGED:g} x as many judged", rate=MORE_JUDGED),

@@ -386,6 +386,6 @@ def status_of(watch: RuleWatch, stream: Stream, closed_until: float) -> StreamSt
         slice=stream.slice,
         learned=learned,
         needed=needed,
-        margin=stream.baseline.margin,
+        margin=stream.baseline.tolerance,
         severity=stream.severity,
     )

@@ -12,6 +12,7 @@ from gaugeway.settings.options import fitting, option_types
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.signals import SIGNALS
 from monitors.alerting import detectors
+from monitors.alerting.detectors import Baseline
 from monitors.alerting.detectors.baselines import build as baseline_of
 from monitors.alerting.rule_watch import MIN_COVERAGE, RuleWatch, name_of
 from monitors.alerting.slices import Slices
@@ -20,6 +21,9 @@ from monitors.alerting.stream import on_scale
 MONTH_S = 30 * 86_400.0
 TOLERANCES = {"page": 0.05, "warn": 0.02}
 _DEFAULT_TOLERANCE = 0.05
+FORECAST, OF_A_SIGNAL = 0.01, 0.02
+"""The tolerance below a forecast, which pays for its own error: what is not worth a page."""
+_FORECASTS = ("auto", "seasonal")
 FOR_SIGNALS = 0.25
 """Part of the budget for the default rules on signals, together."""
 _MEAN = "m0"
@@ -151,35 +155,37 @@ def _detector_problems(rule: Rule, where: str) -> list[str]:
     return [f"{where}.options.{key}: {problem}" for key, problem in wrong.items()]
 
 
-def tolerance_of(rule: Rule) -> float | None:
-    """Return how far the mean may fall below the baseline before it is a drop; 0 for an SLO by default.
-
-    None: what the hourly means have varied by, for rules with the default baseline and no other severity than "page".
-    """
+def tolerance_of(rule: Rule) -> float:
+    """Return how far the mean may fall below the baseline before it is a drop; 0 for an SLO by default."""
     if rule.tolerance is not None:
         return rule.tolerance
-    severity = rule.severity or "page"
-    if rule.baseline == "auto" and severity == "page":
-        return None
-    return 0.0 if rule.slo is not None else TOLERANCES.get(severity, _DEFAULT_TOLERANCE)
+    if rule.slo is not None:
+        return 0.0
+    if rule.baseline in _FORECASTS:
+        return OF_A_SIGNAL if rule.metric in SIGNALS else FORECAST
+    return TOLERANCES.get(rule.severity or "page", _DEFAULT_TOLERANCE)
+
+
+def baseline_for(rule: Rule, tolerance: float, *, flipped: bool) -> Callable[[], Baseline]:
+    """Return what builds the baseline of a rule; `flipped`: it is about a rise."""
+    if rule.slo is not None:
+        return partial(baseline_of, "fixed", slo=max(1e-6, on_scale(rule.slo, flipped=flipped) - tolerance))
+    kind, options = rule.baseline or "auto", {}
+    if kind in _FORECASTS:
+        options = {"variation": "signal" if rule.metric in SIGNALS else "metric"}
+    return partial(baseline_of, kind, tolerance=tolerance, **options)
 
 
 def watch_of(rule: Rule, config: Alerts, *, part: float, flipped: bool) -> RuleWatch:
     """Build the state of a rule that gets this `part` of the budget; `flipped`: it is about a rise."""
     parts = [dimension for dimension in config.slices if dimension != "app"]
-    tolerance = tolerance_of(rule)
-    if rule.slo is not None:
-        slo = max(1e-6, on_scale(rule.slo, flipped=flipped) - (tolerance or 0.0))
-        baseline = partial(baseline_of, "fixed", slo=slo)
-    else:
-        baseline = partial(baseline_of, rule.baseline or "auto", tolerance=tolerance)
     return RuleWatch(
         rule=rule,
         name=name_of(rule, lower_is_better=flipped),
         flipped=flipped,
         budget_per_s=config.false_alerts_per_30d / MONTH_S * part,
         detector=partial(detectors.build, rule.detector, rule.options),
-        baseline=baseline,
+        baseline=baseline_for(rule, tolerance_of(rule), flipped=flipped),
         slices=Slices(parts, least=config.min_slice_scores),
         by_app="app" in config.slices,
         sliced=bool(parts),

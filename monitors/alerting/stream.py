@@ -16,6 +16,7 @@ from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import Baseline, Bucket, Detector
 from monitors.alerting.detectors.recovery import Recovery
 from monitors.statistics.clusters import Clusters, SavedClusters
+from monitors.statistics.dependence import SerialDependence
 
 PENDING_LOG10 = -1.0
 """From a tenth of the evidence for an alarm, an alert is pending: shown, but not sent."""
@@ -62,6 +63,7 @@ class SavedStream:
     makers: tuple[str, ...] = ()
     fell: tuple[float, float] | None = None
     clusters: SavedClusters | None = None
+    dependence: tuple[float, ...] = ()
 
 
 def alert_about(metric: str, rule: str, severity: str, *, since: float, name: str) -> Alert:
@@ -117,6 +119,7 @@ class Stream:
     fell: tuple[float, float] | None = None
     case: Case | None = None
     clusters: Clusters = field(default_factory=Clusters)
+    dependence: SerialDependence = field(default_factory=SerialDependence)
 
     @property
     def state(self) -> Literal["quiet", "pending", "firing"]:
@@ -135,7 +138,9 @@ class Stream:
         scores = [on_scale(point.value or 0.0, flipped=self.flipped) for point in points]
         weights = [min(1.0, known / point.rate) if point.weight is None else point.weight for point in points]
         means = self.clusters.means(scores, weights, [point.cluster for point in points], at=start)
-        return Bucket.of_clusters(start, seconds, means)
+        effect = self.dependence.design_effect
+        self.dependence.add([mean.score for mean in means], [mean.weight for mean in means])
+        return Bucket.of_clusters(start, seconds, means, effect)
 
     def has_new_scorer(self, points: Sequence[Point]) -> bool:
         """Return whether most of these scores come from a metric version or judge new to this stream; record it.
@@ -164,7 +169,7 @@ class Stream:
         if m0 is None:
             self.baseline.update(bucket)
             return
-        finding = self.detector.update(bucket, m0)
+        finding = self.detector.update(replace(bucket, m0_variance=self.baseline.variance(bucket.start)), m0)
         end = bucket.start + bucket.seconds
         firing = self.case is not None and self.case.alert.state == "firing"
         if not firing and finding is None:
@@ -213,6 +218,7 @@ class Stream:
             makers=self.makers,
             fell=self.fell,
             clusters=self.clusters.state,
+            dependence=self.dependence.state,
         )
 
     def restore(self, saved: SavedStream, case: Case | None) -> None:
@@ -223,6 +229,8 @@ class Stream:
         self.rates, self.makers, self.fell, self.case = dict(saved.rates), tuple(saved.makers), saved.fell, case
         if saved.clusters is not None:
             self.clusters.state = saved.clusters
+        if saved.dependence:
+            self.dependence.state = saved.dependence
         if saved.baseline is not None:
             self.baseline.loads(saved.baseline)
         try:

@@ -21,6 +21,7 @@ from monitors.alerting.detectors import Baseline, Bucket
 from monitors.alerting.detectors.baselines import EDGE
 from monitors.alerting.stream import HOUR_S, on_scale, usable
 from monitors.statistics import eprocess
+from monitors.statistics.dependence import SerialDependence
 from monitors.statistics.eprocess import Array
 
 MONTH_S = 30 * 86_400.0
@@ -70,12 +71,11 @@ class Traffic:
 class Setting:
     """A simulated setting: `budget_per_s` is the stream's share of the budget, `rate` scales the judged answers.
 
-    `baseline` builds the baseline, without a tolerance; for an SLO it is `Fixed`. With the `tolerance` None the
-    baseline learns it.
+    `baseline` builds the baseline, without a tolerance; for an SLO it is `Fixed`.
     """
 
     name: str
-    tolerance: float | None
+    tolerance: float
     budget_per_s: float
     baseline: Callable[[], Baseline]
     rate: float = 1.0
@@ -174,11 +174,12 @@ def simulate(traffic: Traffic, settings: Sequence[Setting], plan: Plan) -> Itera
 
 @dataclass(slots=True)
 class _Snapshot:
-    """The streams just before a drop: the evidence so far, and m0 by hour of the day."""
+    """The streams just before a drop: the evidence so far, and m0 and its variance by hour of the day."""
 
     hour: int
     log_m: Array
     m0: Array
+    variance: Array
 
 
 class _Scored(NamedTuple):
@@ -199,6 +200,9 @@ class _Run:
         self._buckets = max(1, round(HOUR_S / plan.bucket_s))
         self._log_start = math.log(setting.budget_per_s * HOUR_S / self._buckets)
         self._rng = np.random.default_rng(plan.seed)
+        dependence = SerialDependence()
+        dependence.add(traffic.x.tolist(), traffic.weights.tolist())
+        self._effect = 1.0 if traffic.independent else dependence.design_effect
 
     def result(self) -> Simulated:
         alarms, watched, m0s, snapshots = self._calm()
@@ -230,10 +234,11 @@ class _Run:
                 break
             if calm in moments:
                 ahead = np.stack([self._m0(baselines, hour + later) for later in range(DAY_HOURS)])
+                spread = np.stack([self._variance(baselines, hour + later) for later in range(DAY_HOURS)])
                 whole = ~np.isnan(ahead).any(axis=0)
-                snapshots.append(_Snapshot(hour, log_m[whole], ahead[:, whole]))
+                snapshots.append(_Snapshot(hour, log_m[whole], ahead[:, whole], spread[:, whole]))
             scored = self._scores(chosen)
-            log_m, _, count = self._watch(log_m, m0, scored)
+            log_m, _, count = self._watch(log_m, m0, self._variance(baselines, hour), scored)
             alarms, watched = alarms + count, watched + int(learned.sum())
             m0s += m0[learned].tolist()
             _learn(baselines, hour, scored)
@@ -254,7 +259,8 @@ class _Run:
                 scored = self._scores(chosen, open_)
                 stream = scored.stream
                 scored = scored._replace(x=np.where(self._rng.random(stream.size) < lost, 0.0, scored.x))
-                log_m, first, _ = self._watch(log_m, snapshot.m0[later % DAY_HOURS], scored)
+                at = later % DAY_HOURS
+                log_m, first, _ = self._watch(log_m, snapshot.m0[at], snapshot.variance[at], scored)
                 found = open_ & (first < self._buckets)
                 until = np.bincount(stream[scored.bucket <= first[stream]], minlength=streams)
                 scores += (seen + until)[found].tolist()
@@ -271,10 +277,13 @@ class _Run:
     def _m0(self, baselines: Sequence[Baseline], hour: int) -> Array:
         """Return m0 by stream; NaN while it is being learned."""
         bounds = [baseline.m0(hour * HOUR_S) for baseline in baselines]
-        tolerance = self._setting.tolerance or 0.0
-        known = np.array([np.nan if bound is None else bound - tolerance for bound in bounds])
+        known = np.array([np.nan if bound is None else bound - self._setting.tolerance for bound in bounds])
         kept: Array = np.clip(known, EDGE, 1.0 - EDGE)
         return kept
+
+    @staticmethod
+    def _variance(baselines: Sequence[Baseline], hour: int) -> Array:
+        return np.array([baseline.variance(hour * HOUR_S) for baseline in baselines])
 
     def _days(self, streams: int, start: int) -> Iterator[Ints]:
         """Yield, for each hour from `start` on, the captured hour that each stream replays."""
@@ -311,7 +320,7 @@ class _Run:
             index = self._rng.integers(traffic.x.size, size=index.size)
         return _Scored(stream[order], traffic.x[index][order], traffic.weights[index][order], bucket[order])
 
-    def _watch(self, log_m: Array, m0: Array, scored: _Scored) -> tuple[Array, Ints, int]:
+    def _watch(self, log_m: Array, m0: Array, variance: Array, scored: _Scored) -> tuple[Array, Ints, int]:
         """Run e-SR over an hour for all streams; return the new state, first alarm per stream, and number of alarms.
 
         The first alarm is a bucket number, `buckets` if there is none. An alarm resets M to 0.
@@ -324,12 +333,12 @@ class _Run:
         flat = np.zeros((streams * buckets, len(self._bets)))
         if x.size:
             mean = m0[stream]
-            logs = eprocess.log_factors(w * (mean - x) / (1.0 - mean), self._bets)
+            logs = eprocess.log_factors(w * (mean - x) / (1.0 - mean), self._bets) / self._effect
             keys = stream * buckets + bucket
             edges = np.flatnonzero(np.diff(keys, prepend=-1))
             flat[keys[edges]] = np.add.reduceat(logs, edges, axis=0)
         there = np.bincount(stream * buckets + bucket, minlength=streams * buckets).reshape(streams, buckets) > 0
-        sums = flat.reshape(streams, buckets, -1)
+        sums = flat.reshape(streams, buckets, -1) - self._cost(m0, variance, keys=stream * buckets + bucket, weights=w)
         for number in range(buckets):
             moved = eprocess.shiryaev_roberts(log_m, sums[:, number], self._log_start)
             log_m = np.where(there[:, number, None], moved, log_m)
@@ -339,6 +348,15 @@ class _Run:
                 log_m[hit] = eprocess.EMPTY
                 count += int(hit.sum())
         return log_m, first, count
+
+    def _cost(self, m0: Array, variance: Array, *, keys: Ints, weights: Array) -> Array:
+        """Return what the bets pay for the variance of m0: (streams, buckets, bets), as in `MixtureESR`."""
+        shape = len(m0), self._buckets
+        until = np.bincount(keys, weights, minlength=shape[0] * shape[1]).reshape(shape).cumsum(axis=1)
+        squares = np.diff(until**2, axis=1, prepend=0.0)
+        slopes = np.where(np.isnan(m0), 0.0, 1.0 / (1.0 - m0))[:, None] * self._bets / self._effect
+        cost: Array = (squares * variance[:, None] / 2.0)[..., None] * (slopes * slopes)[:, None, :]
+        return cost
 
 
 def _learn(baselines: Sequence[Baseline], hour: int, scored: _Scored) -> None:

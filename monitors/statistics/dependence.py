@@ -12,13 +12,16 @@ from operator import add, mul
 
 SCALES = (10.0, 40.0, 160.0, 640.0)
 """Sizes of the blocks that are compared, in independent scores of equal weight."""
-ASSUMED, ASSUMED_WEIGHT = 1.5, 6.0
+ASSUMED, ASSUMED_WEIGHT = 1.2, 6.0
 """The design effect assumed for the smallest blocks before there is a pair of them, and how many pairs it is worth."""
-GROWTH = 1.3
+GROWTH = 1.2
 """Larger blocks are assumed to have so many times the design effect of the next smaller ones, with the same weight."""
 MOST_PAIRS = 400.0  # internal bound: a number of the estimate
 """Pairs of blocks that count: older ones fade."""
-_SURPRISE = 8.0
+CAUTION = 1.5
+"""What exceeds 1 is taken to be so many times larger: a large bet loses more to long sessions than the variance of a
+mean says, and a design effect that is too small costs false alarms."""
+_SURPRISE = 5.0
 """A pair counts at most so many times what was expected: a drop is one surprising pair, dependence brings many."""
 _VARIANCE_HORIZON = 3_000.0
 _CHUNK = 10
@@ -52,8 +55,8 @@ class SerialDependence:
 
     @property
     def design_effect(self) -> float:
-        """The design effect of the scores so far, at least 1; 3.3 before there is a pair of blocks."""
-        return max(self._by_scale())
+        """The design effect of the scores so far, with caution; 2.6 before there is a pair of blocks."""
+        return 1.0 + CAUTION * (max(self._by_scale()) - 1.0)
 
     def _by_scale(self) -> list[float]:
         estimates, assumed = [], ASSUMED

@@ -21,6 +21,10 @@ class Bucket:
     `weights` are the smallest sampling rate of the stream over each score's own rate, in (0, 1]. Where clusters are
     known (`monitors.statistics.clusters`) a score is the mean of one cluster's, `n` counts the scores behind all of
     them, and `earlier` and `shrinkage` have for each what its cluster's earlier scores say.
+
+    `design_effect` says how much less the scores are worth than independent ones, because they are alike though nothing
+    names what they share; at least 1. `m0_variance` is that of the m0 they are compared with, as a forecast of the mean
+    of their hour.
     """
 
     start: float
@@ -30,9 +34,13 @@ class Bucket:
     earlier: tuple[float, ...] = ()
     shrinkage: tuple[float, ...] = ()
     n: int | None = None
+    design_effect: float = 1.0
+    m0_variance: float = 0.0
 
     @classmethod
-    def of_clusters(cls, start: float, seconds: float, means: Sequence[ClusterMean]) -> Bucket:
+    def of_clusters(
+        cls, start: float, seconds: float, means: Sequence[ClusterMean], design_effect: float = 1.0
+    ) -> Bucket:
         """Return the bucket of these cluster means."""
         return cls(
             start=start,
@@ -42,6 +50,7 @@ class Bucket:
             earlier=tuple(mean.earlier for mean in means),
             shrinkage=tuple(mean.shrinkage for mean in means),
             n=sum(mean.n for mean in means),
+            design_effect=design_effect,
         )
 
     @property
@@ -80,11 +89,14 @@ class Baseline(Protocol):
     """The baseline of a stream: the mean below which there is a drop, configured or learned."""
 
     @property
-    def margin(self) -> float:
+    def tolerance(self) -> float:
         """How far the mean may fall below what was learned before it is a drop."""
 
     def m0(self, at: float) -> float | None:
         """Return the lowest mean that is not a drop for scores at Unix time `at`, in (0, 1); None while learning."""
+
+    def variance(self, at: float) -> float:
+        """Return the variance of m0 as a forecast of the hour's mean; 0 for what is no forecast."""
 
     def update(self, bucket: Bucket) -> None:
         """Learn from a bucket after the detector took it. Not called while an alert fires."""

@@ -1,7 +1,7 @@
-"""Baselines: an SLO, or a lower bound of the mean learned from the stream, with a learned margin below it.
+"""Baselines: an SLO, a forecast of the hour's mean, or a lower bound of the mean, learned from the stream.
 
-A learned m0 is a lower confidence bound of the mean minus a tolerance, which preserves the guarantee of the detector
-(docs/explanation/alerts.md#baselines). Each is fixed before the scores that are compared with it are seen.
+From a learned m0 a tolerance is subtracted. Each is fixed before the scores that are compared with it are seen
+(docs/explanation/alerts.md#baselines).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,104 +17,20 @@ import numpy as np
 from monitors.alerting.detectors import Baseline, Bucket
 from monitors.statistics.betting_bounds import RunningLower, Spread, WindowLower, packed, unpacked
 from monitors.statistics.eprocess import Array, checked
-
-NARROWEST, WIDEST = 0.02, 0.05
-"""The margin without any variation, and with much of it, or before there are enough hours."""
-HOURS_KEPT, HOURS_NEEDED = 168, 24
-LAG_HOURS = 6
-"""The latest hours do not count: a drop must not widen the margin that it is judged by."""
-LEAST_SCORES = 30
-"""Independent scores an hour needs to count."""
-_SPREAD, _SIGMAS = 2.0, 2.5
-_HOUR_S = 3600.0
-_SUMS = 4
-
-
-class HourlyMargin:
-    """The margin of a stream, from the means m of its hours and their standard errors s.
-
-    The true means vary by tau^2 = var(m) - mean(s^2), and the lowest is max(mean(m) - m - 2.5 s) below the average.
-    The margin is the larger of 2 tau and that, within [.02, .05]; .05 until 24 hours with 30 scores are 6 hours old.
-    It is fixed before the scores it is applied to are seen.
-
-    >>> margin = HourlyMargin()
-    >>> scores, weights = np.tile([0.8, 1.0], 50), np.ones(100)
-    >>> for hour in range(40):
-    ...     margin.update(3600.0 * hour, scores, weights)
-    >>> margin.value
-    0.02
-    >>> for hour in range(40, 90):
-    ...     margin.update(3600.0 * hour, scores - (0.1 if hour % 24 < 8 else 0.0), weights)
-    >>> margin.value
-    0.05
-    """
-
-    def __init__(self) -> None:
-        self._hour: int | None = None
-        self._sums = np.zeros(_SUMS)  # of w, w^2, w x, w x^2; the squared weights serve the standard error
-        self._past: list[tuple[float, float, float]] = []  # hour, mean, squared standard error
-        self._value = WIDEST
-
-    @property
-    def value(self) -> float:
-        """The margin for the scores that come next."""
-        return self._value
-
-    def update(self, start: float, scores: Array, weights: Array) -> None:
-        """Take in the scores of a bucket that began at Unix time `start`."""
-        if not scores.size:
-            return
-        hour = math.floor(start / _HOUR_S)
-        if self._hour is not None and hour > self._hour:
-            self._close(hour)
-        self._hour = hour if self._hour is None else max(hour, self._hour)
-        self._sums += (weights.sum(), (weights**2).sum(), weights @ scores, weights @ scores**2)
-
-    def _close(self, now: int) -> None:
-        w, w2, wx, wxx = self._sums
-        self._sums = np.zeros(_SUMS)
-        if w2 > 0.0 and w * w / w2 >= LEAST_SCORES:
-            mean = wx / w
-            variance = max(wxx / w - mean * mean, 0.25 / (w * w / w2))
-            self._past.append((float(self._hour or 0), float(mean), float(variance * w2 / (w * w))))
-            del self._past[:-HOURS_KEPT]
-        self._value = margin_of((mean, error2) for hour, mean, error2 in self._past if hour <= now - LAG_HOURS)
-
-    def dumps(self) -> str:
-        """Return the state, under 6 kB."""
-        hour = math.nan if self._hour is None else float(self._hour)
-        past = [value for reading in self._past for value in reading]
-        return packed(np.array([hour, self._value, *self._sums, *past]))
-
-    def loads(self, state: str) -> None:
-        """Restore a state. Raises ValueError."""
-        hour, value, *rest = unpacked(state, (-1,)).tolist()
-        self._hour = None if math.isnan(hour) else int(hour)
-        self._sums, self._value = np.array(rest[:_SUMS]), value
-        past = iter(rest[_SUMS:])
-        self._past = list(zip(past, past, past, strict=True))
-
-
-def margin_of(hours: Iterable[tuple[float, float]]) -> float:
-    """Return the margin from the means of hours and their squared standard errors.
-
-    >>> margin_of([(0.9, 1e-4)] * 23), margin_of([(0.9, 1e-4)] * 24)
-    (0.05, 0.02)
-    """
-    known = np.array(list(hours), dtype=np.float64).reshape(-1, 2)
-    if len(known) < HOURS_NEEDED:
-        return WIDEST
-    means, errors2 = known.T
-    between = math.sqrt(max(0.0, float(means.var(ddof=1) - errors2.mean())))
-    lowest = float((means.mean() - means - _SIGMAS * np.sqrt(errors2)).max())
-    return min(WIDEST, max(NARROWEST, _SPREAD * between, lowest))
-
+from monitors.statistics.hourly_forecast import Forecast, HourlyForecast, Variation
 
 WINDOW, LAG, LEVEL = 2000, 1000, 0.95
-HOURS, HOUR_S, DAYS, DAY_S = 24, 3600.0, 7, 86_400.0
-LEAST_IN_HOUR = 1000
-"""Scores an hour of the day needs before `Auto` uses its bound: a looser bound would hide more drops than it prevents
-false alarms."""
+HOUR_S = 3600.0
+LEAST_IN_HOUR = 20.0
+"""Independent scores that a mean is made of: an hour with fewer is joined with the next ones."""
+_VARIANCE_HORIZON = 2_000.0
+_SUMS = 4
+VARIATIONS: Mapping[str, Variation] = {
+    "metric": Variation(season=0.015, weekday=0.015, hour=0.015),
+    "signal": Variation(season=0.2, weekday=0.1, hour=0.05),
+}
+"""What is assumed of the hours of judged scores and of signals, until it is learned: latency, passages and declines
+follow the traffic, and a signal has a value of every exchange, so that caution costs little."""
 CHECKPOINTS = 20
 EDGE = 1e-3
 
@@ -124,12 +40,12 @@ class _Saved(ABC):
 
     KIND: ClassVar[str]
     OPTIONS: ClassVar[tuple[str, ...]]
-    tolerance: float | None = 0.0
+    tolerance: float = 0.0
 
-    @property
-    def margin(self) -> float:
-        """How far the mean may fall below the bound before it is a drop."""
-        return self.tolerance or 0.0
+    def variance(self, at: float) -> float:
+        """Return the variance of what is expected at Unix time `at`; 0 for an SLO and for a lower bound."""
+        del at
+        return 0.0
 
     def dumps(self) -> str:
         return json.dumps({"for": self._identity(), "state": self._state()}, separators=(",", ":"))
@@ -215,7 +131,7 @@ class Window(_Saved):
 
     def m0(self, at: float) -> float | None:
         del at
-        return _lowered(self._bound, self.margin)
+        return _lowered(self._bound, self.tolerance)
 
     def update(self, bucket: Bucket) -> None:
         scores, weights = _independent(bucket)
@@ -276,7 +192,7 @@ class Ratchet(_Saved):
 
     def m0(self, at: float) -> float | None:
         del at
-        return _lowered(self.bound, self.margin) if self._running.n >= self.n0 else None
+        return _lowered(self.bound, self.tolerance) if self._running.n >= self.n0 else None
 
     def update(self, bucket: Bucket) -> None:
         scores, weights = _independent(bucket)
@@ -303,134 +219,101 @@ class Ratchet(_Saved):
         self._running.state, self._spread.state = running, spread
 
 
-class Seasonal(_Saved):
-    """A lower confidence bound for each hour of the day (UTC), from 7 days on; all 24 hold together at `level`.
+class Forecasted(_Saved):
+    """The default: a forecast of the hour's mean from the time of day, the weekday and the last hours.
 
-    Each bound has level 1 - (1 - level)/24 and rises with the hour's scores. None before the 7 days, and for an hour
-    with fewer than `least` scores.
+    Known from `n0` scores on, and honest about the hours that it has not seen: the detector pays for the forecast's
+    variance. The tolerance is subtracted. Hours of fewer than 20 independent scores are joined with the next ones.
 
-    >>> baseline = Seasonal()
-    >>> for i in range(7 * 24):
-    ...     x = 0.9 if i % 24 < 12 else 0.7
-    ...     baseline.update(Bucket(start=3600.0 * i, seconds=3600.0, scores=(x,) * 50, weights=(1.0,) * 50))
-    >>> baseline.progress(), baseline.m0(at=0.0) > 0.8 > baseline.m0(at=12 * 3600.0) > 0.6
-    ((7, 7), True)
+    >>> baseline = Forecasted(n0=200)
+    >>> for i in range(20):
+    ...     baseline.update(Bucket(start=60.0 * i, seconds=60.0, scores=(0.9, 0.8) * 5, weights=(1.0,) * 10))
+    >>> round(baseline.m0(at=1200.0), 3), baseline.variance(at=1200.0) < baseline.variance(at=43_200.0) < 1e-3
+    (0.85, True)
     """
 
-    KIND, OPTIONS = "seasonal", ("least", "level", "tolerance")
+    KIND, OPTIONS = "forecast", ("n0", "variation")
 
-    def __init__(self, *, least: int = 100, level: float = LEVEL, tolerance: float = 0.0) -> None:
-        self.least, self.level, self.tolerance = least, level, tolerance
+    def __init__(self, n0: int = WINDOW, *, tolerance: float = 0.0, variation: str = "metric") -> None:
+        self.n0, self.tolerance, self.variation = n0, tolerance, variation
         self.rebaseline()
 
     def rebaseline(self) -> None:
-        self._hours = [RunningLower((1.0 - self.level) / HOURS) for _ in range(HOURS)]
-        self._spread = Spread()
-        self._since: float | None = None
-        self._until = 0.0
-
-    def bound(self, at: float) -> float | None:
-        """Return the lower bound for the hour of the day of `at`, without the tolerance."""
-        hour = self._hours[_hour(at)]
-        known = self._since is not None and self._until - self._since >= DAYS * DAY_S
-        return hour.bound or None if known and hour.n >= self.least else None
+        self._n = 0
+        self._hour: int | None = None
+        self._sums = np.zeros(_SUMS)  # of w, w^2, w x, w x^2; the squared weights serve the standard error
+        self._effect = 1.0
+        self._variance: float | None = None
+        self._forecast: HourlyForecast | None = None
+        self._next: tuple[int, Forecast] | None = None
 
     def m0(self, at: float) -> float | None:
-        return _lowered(self.bound(at), self.margin)
+        expected = self._expected(at)
+        return _lowered(None if expected is None else expected.mean, self.tolerance)
+
+    def variance(self, at: float) -> float:
+        expected = self._expected(at)
+        return 0.0 if expected is None else expected.variance
 
     def update(self, bucket: Bucket) -> None:
         scores, weights = _independent(bucket)
         if not scores.size:
             return
-        # one variance for all hours keeps the state small; any bet fixed in advance is valid
-        self._hours[_hour(bucket.start)].update(scores, weights, self._spread.variance)
-        self._spread.update(scores, weights)
-        self._since = bucket.start if self._since is None else self._since
-        self._until = bucket.start + bucket.seconds
+        hour = math.floor(bucket.start / HOUR_S)
+        w, w2, *_ = self._sums
+        if self._hour is not None and hour > self._hour and w * w >= LEAST_IN_HOUR * w2:
+            self._close()
+        self._hour = hour if self._hour is None or not self._sums[0] else self._hour
+        self._sums += (weights.sum(), (weights**2).sum(), weights @ scores, weights @ scores**2)
+        self._effect = bucket.design_effect
+        self._n = min(self.n0, self._n + bucket.count)
+        if self._n >= self.n0 and self._forecast is None:
+            self._close()
 
     def progress(self) -> tuple[int, int]:
-        return min(DAYS, int((self._until - (self._since or 0.0)) / DAY_S)), DAYS
+        return self._n, self.n0
 
-    def _state(self) -> dict[str, Any]:
-        hours, spread = packed(np.array([hour.state for hour in self._hours])), packed(self._spread.state)
-        return {"since": self._since, "until": self._until, "hours": hours, "spread": spread}
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        hours, spread = unpacked(saved["hours"], (HOURS, RunningLower.SIZE)), unpacked(saved["spread"], (Spread.SIZE,))
-        for hour, values in zip(self._hours, hours, strict=True):
-            hour.state = values
-        self._spread.state, self._since, self._until = spread, saved["since"], saved["until"]
-
-
-class Auto(_Saved):
-    """The default: the maximum of the window's and the ratchet's bounds, or the hour's bound where that is lower.
-
-    The window and the ratchet have half of 1 - level each, so the flat bound holds at `level`. An hour's bound can only
-    lower it, which preserves the guarantee; it is for streams whose mean follows the time of day, and holds at `level`
-    too. Without a `tolerance` the margin is learned: what the hourly means of the last week varied by.
-
-    >>> baseline = Auto(n0=200)
-    >>> for i in range(20):
-    ...     baseline.update(Bucket(start=60.0 * i, seconds=60.0, scores=(0.9, 0.8) * 5, weights=(1.0,) * 10))
-    >>> round(baseline.m0(at=1200.0), 3)
-    0.828
-    """
-
-    KIND, OPTIONS = "auto", ("n0", "lag", "level", "tolerance")
-
-    def __init__(
-        self, n0: int = WINDOW, *, lag: int = LAG, level: float = LEVEL, tolerance: float | None = 0.0
-    ) -> None:
-        self.n0, self.lag, self.level, self.tolerance = n0, lag, level, tolerance
-        self._margin = HourlyMargin()
-        half = 0.5 + level / 2.0
-        self._window = Window(n0, level=half)
-        self._ratchet = Ratchet(n0, lag=lag, level=half)
-        self._seasonal = Seasonal(least=LEAST_IN_HOUR, level=level)
-        self._parts: tuple[Baseline, ...] = (self._window, self._ratchet, self._seasonal)
-
-    @property
-    def margin(self) -> float:
-        """How far the mean may fall below the bound before it is a drop."""
-        return self._margin.value if self.tolerance is None else self.tolerance
-
-    def rebaseline(self) -> None:
-        self._margin = HourlyMargin()
-        for part in self._parts:
-            part.rebaseline()
-
-    def m0(self, at: float) -> float | None:
-        flat = self._window.bound
-        if flat is None:
+    def _expected(self, at: float) -> Forecast | None:
+        if self._forecast is None or self._n < self.n0:
             return None
-        flat = max(flat, self._ratchet.bound or 0.0)
-        hour = self._seasonal.bound(at)
-        return _lowered(flat if hour is None else min(flat, hour), self.margin)
+        hour = math.floor(at / HOUR_S)
+        if self._next is None or self._next[0] != hour:
+            self._next = hour, self._forecast.at(hour)
+        return self._next[1]
 
-    def update(self, bucket: Bucket) -> None:
-        for part in self._parts:
-            part.update(bucket)
-        if self.tolerance is None:
-            self._margin.update(bucket.start, *_independent(bucket))
-
-    def progress(self) -> tuple[int, int]:
-        return self._window.progress()
+    def _close(self) -> None:
+        """Give the forecast the mean of the hour that is over."""
+        w, w2, wx, wxx = self._sums
+        self._sums = np.zeros(_SUMS)
+        n, mean = w * w / w2, wx / w
+        own = (0.25 + n * max(0.0, wxx / w - mean * mean)) / (n + 1.0)
+        known = own if self._variance is None else self._variance
+        self._variance = known + (own - known) * min(1.0, n / _VARIANCE_HORIZON)
+        if self._forecast is None:
+            of = VARIATIONS[self.variation]
+            self._forecast = HourlyForecast(of, mean=float(mean), sd=math.sqrt(self._variance))
+        self._forecast.update(self._hour or 0, float(mean), float(self._variance * self._effect / n))
+        self._next = None
 
     def _state(self) -> dict[str, Any]:
-        margin = {} if self.tolerance is not None else {"margin": self._margin.dumps()}
-        return {"parts": [json.loads(part.dumps()) for part in self._parts], **margin}
+        forecast = None if self._forecast is None else packed(np.array(self._forecast.state))
+        hour = {"hour": self._hour, "sums": self._sums.tolist(), "effect": self._effect}
+        return {"n": self._n, **hour, "variance": self._variance, "forecast": forecast}
 
     def _restore(self, saved: dict[str, Any]) -> None:
-        for part, own in zip(self._parts, saved["parts"], strict=True):
-            part.loads(json.dumps(own))
-        if "margin" in saved:  # a release without learned margins saved the same parts
-            self._margin.loads(saved["margin"])
-
-    def _identity(self) -> dict[str, Any]:
-        return super()._identity() | {"tolerance": WIDEST if self.tolerance is None else self.tolerance}
+        forecast = saved["forecast"]
+        self._forecast = None if forecast is None else HourlyForecast.restored(unpacked(forecast, (-1,)).tolist())
+        self._n, self._hour, self._variance = saved["n"], saved["hour"], saved["variance"]
+        self._sums, self._effect, self._next = np.array(saved["sums"]), saved["effect"], None
 
 
-KINDS: Mapping[str, Callable[..., Baseline]] = {kind.KIND: kind for kind in (Fixed, Window, Ratchet, Seasonal, Auto)}
+KINDS: Mapping[str, Callable[..., Baseline]] = {
+    "fixed": Fixed,
+    "window": Window,
+    "ratchet": Ratchet,
+    "seasonal": Forecasted,
+    "auto": Forecasted,
+}
 
 
 def build(kind: str, **options: Any) -> Baseline:
@@ -455,10 +338,6 @@ def _independent(bucket: Bucket) -> tuple[Array, Array]:
         return scores, weights
     c = np.array(bucket.shrinkage)
     return (scores - c * np.array(bucket.earlier)) / (1.0 - c), weights * (1.0 - c)
-
-
-def _hour(at: float) -> int:
-    return math.floor(at / HOUR_S) % HOURS
 
 
 def _lowered(bound: float | None, tolerance: float) -> float | None:

@@ -11,9 +11,11 @@ import numpy as np
 from gaugeway.records import Finding
 from monitors.alerting.detectors import FLOOR_LOG10, Bucket
 from monitors.statistics import eprocess
+from monitors.statistics.eprocess import Array
 
 ONE_IN_30_DAYS = 1.0 / (30 * 86_400.0)
 _LOG10 = math.log(10.0)
+_HOUR_S = 3600.0
 _DIGITS = 6
 """Of the saved sums, which are for the estimate only."""
 
@@ -23,13 +25,22 @@ class MixtureESR:
 
     See docs/explanation/alerts.md#how-it-decides.
 
-    For each bucket with scores x_i and weights w_i, and each bet g_k (`eprocess.bets`)::
+    For each bucket with scores x_i and weights w_i, and each bet g_k (`eprocess.bets`), with a = g_k/(1 - m0)::
 
-        M_k <- prod_i (1 + g_k w_i (m0 - x_i)/(1 - m0)) * (M_k + budget_per_s * seconds)     alarm: mean_k M_k >= 1
+        M_k <- prod_i (1 + a w_i (m0 - x_i))^(1/d) exp(-(a/d)^2 V ((N + n)^2 - N^2)/2) (M_k + budget_per_s * seconds)
 
-    After an alarm M is 0 again. Guarantee: E[false alarms in T seconds] <= budget_per_s * T. Proof: under H0
-    mean_k M_k minus the sum W of the start weights is a supermartingale, so E[M at an alarm] <= E[W then]; with M >= 1
-    at each alarm and a restart from 0, E[alarms up to T] <= E[W_T] <= budget_per_s * T.
+    and an alarm where mean_k M_k >= 1. After an alarm M is 0 again.
+
+    With d = 1 and V = 0 (independent given the past, m0 known) E[false alarms in T seconds] <= budget_per_s * T. Proof:
+    under H0 mean_k M_k minus the sum W of the start weights is a supermartingale, so E[M at an alarm] <= E[W then];
+    with M >= 1 at each alarm and a restart from 0, E[alarms up to T] <= E[W_T] <= budget_per_s * T.
+
+    d is the design effect of the bucket, for scores that are alike though nothing names what they share. If every
+    d-th score is independent of those before, the product is a geometric mean of d products that each are as above,
+    and by the inequality of the means no larger than theirs on average; a design effect stands for such a d. V is the
+    variance of m0 as a forecast, n and N the weights of the bucket and of its hour before: for an hour whose mean is
+    normal around the forecast, the second factor is what makes the mean of the hour's product 1 at its end. For both,
+    the rate of false alarms is measured (benchmarks/detection/seasons.py, clusters.py).
 
     A bucket without scores changes nothing; in particular it adds no start weight, or M would reach 1 by the clock
     alone after 1/budget_per_s seconds without any data. The bound stays: leaving weights out only lowers W, and
@@ -77,6 +88,7 @@ class MixtureESR:
         self._w, self._wx = np.zeros(k), np.zeros(k)
         self._log_mean = eprocess.EMPTY
         self._last_m0 = self.m0 or 0.0
+        self._hour, self._in_hour = 0, 0.0  # of the bucket before, and the weight of the hour's scores so far
 
     @property
     def evidence_log10(self) -> float:
@@ -108,7 +120,8 @@ class MixtureESR:
         # a sum over the bucket: the order of its scores does not matter
         expected = eprocess.expected_means(mean, bucket.earlier, bucket.shrinkage)
         payoffs = eprocess.drop_payoffs(scores, weights, mean, expected)
-        increments = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
+        increments = eprocess.log_factors(payoffs, self._bets).sum(axis=0) / bucket.design_effect
+        increments -= self._cost_of_forecast(bucket, mean, weights)
         renewed = self._log_c <= 0.0
         self._onset[renewed] = bucket.start
         self._n[renewed], self._w[renewed], self._wx[renewed] = 0, 0.0, 0.0
@@ -125,6 +138,18 @@ class MixtureESR:
         self.reset()
         return finding
 
+    def _cost_of_forecast(self, bucket: Bucket, m0: float, weights: Array) -> Array | float:
+        """Return what each bet pays because m0 is a forecast, in logs; take in the weight of the hour's scores."""
+        hour = math.floor(bucket.start / _HOUR_S)
+        before = self._in_hour if hour == self._hour else 0.0
+        after = before + float((weights * (1.0 - np.array(bucket.shrinkage or 0.0))).sum())
+        self._hour, self._in_hour = hour, after
+        if not bucket.m0_variance:
+            return 0.0
+        slopes = self._bets / (1.0 - m0) / bucket.design_effect
+        cost: Array = slopes * slopes * (bucket.m0_variance * (after * after - before * before) / 2.0)
+        return cost
+
     def dumps(self) -> str:
         return json.dumps(
             self._identity()
@@ -136,6 +161,7 @@ class MixtureESR:
                 "w": self._w.round(_DIGITS).tolist(),
                 "wx": self._wx.round(_DIGITS).tolist(),
                 "last_m0": self._last_m0,
+                "hour": [self._hour, round(self._in_hour, _DIGITS)],
             }
         )
 
@@ -150,6 +176,7 @@ class MixtureESR:
         self._w, self._wx = np.array(saved["w"]), np.array(saved["wx"])
         self._log_mean = float(eprocess.log_mean(self._log_m))
         self._last_m0 = float(saved["last_m0"])
+        self._hour, self._in_hour = saved.get("hour", (0, 0.0))
 
     def _identity(self) -> dict[str, Any]:
         grid = [eprocess.FIRST_BET, eprocess.LAST_BET, eprocess.BETS]

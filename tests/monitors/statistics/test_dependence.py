@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.dependence import ASSUMED, GROWTH, SerialDependence
+from monitors.statistics.dependence import ASSUMED, CAUTION, GROWTH, SerialDependence
 
 
 def sessions(rng: np.random.Generator, n: int, length: int, correlation: float) -> list[float]:
@@ -23,12 +23,12 @@ def effect(scores: list[float], weights: list[float] | None = None) -> float:
 
 
 def test_before_the_first_pair_of_blocks_it_is_assumed() -> None:
-    assert SerialDependence().design_effect == pytest.approx(ASSUMED * GROWTH**3)
+    assert SerialDependence().design_effect == pytest.approx(1 + CAUTION * (ASSUMED * GROWTH**3 - 1))
 
 
 @pytest.mark.parametrize(("length", "correlation"), [(5, 0.3), (5, 0.8), (20, 0.2), (40, 0.5)])
 def test_it_is_near_that_of_the_sessions(length: int, correlation: float) -> None:
-    known = 1.0 + (length - 1) * correlation
+    known = 1.0 + CAUTION * (length - 1) * correlation
     estimates = [effect(sessions(np.random.default_rng(seed), 30_000, length, correlation)) for seed in range(6)]
     assert 0.7 * known < np.median(estimates) < 1.5 * known
 

@@ -1,0 +1,184 @@
+"""A forecast of the mean of a stream's next hour, with its variance: level, time of day, day of the week, and what the
+last hours differed by.
+
+The mean of hour t is modelled as::
+
+    mu_t = level + sum_{j=1..4} (a_j cos(2 pi j t/24) + b_j sin(2 pi j t/24)) + weekday_{d(t)} + u_t
+    u_t  = phi u_{t-1} + e_t,    var(u_t) = tau^2
+
+with normal priors: sd s/j for a_j and b_j, sd for the seven weekdays and tau. So a stream of two days has a forecast,
+which says how little it knows of the hours and weekdays that it has not seen. It is a Kalman filter over hours
+(Harvey, "Forecasting, Structural Time Series Models and the Kalman Filter", 1989, chapter 2); tau and phi are learned
+from the errors of the forecasts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from monitors.statistics.eprocess import Array
+
+HARMONICS, WEEKDAYS, DAY_HOURS = 4, 7, 24
+_STATES = 1 + 2 * HARMONICS + WEEKDAYS + 1
+_LEVEL, _EFFECT = 0, -1
+_UPPER = np.triu_indices(_STATES)
+_LEVEL_SD = 0.5
+_LEVEL_DRIFT = 1.5e-4
+"""A level drifts by so many standard deviations of a score from hour to hour: it is forgotten in about three weeks."""
+_PERSISTENCE, _ASSUMED_HOURS, _HOURS_KEPT = 0.6, 8.0, 1_000.0
+"""The phi assumed; how many hours of precise means what is assumed of tau and phi is worth; when hours have faded."""
+_MOST_PERSISTENT = 0.95  # internal bound: a number of the formula
+_LEAST_SHARE = 0.1
+"""Of the tau^2 assumed, which always remains."""
+_MOST_SURPRISING = 2.0  # internal bound: a number of the formula
+"""Standard errors of an hour's forecast that count at most: the forecast does not follow a drop at once."""
+_MOST_EFFECT = 3.0  # internal bound: a number of the formula
+"""Multiples of tau by which the last hours move the forecast at most."""
+_RISE_ALLOWANCE, _RISE = 1.0, 6.0
+_RISE_SD = 0.1
+
+
+class Variation(NamedTuple):
+    """What is assumed of a stream's means, in standard deviations of a score: `season` of the first harmonic of the
+    day, `weekday`, and `hour`, that of u_t.
+    """
+
+    season: float
+    weekday: float
+    hour: float
+
+
+class Forecast(NamedTuple):
+    """The mean of an hour and the variance of that mean."""
+
+    mean: float
+    variance: float
+
+
+class HourlyForecast:
+    """Forecasts the hourly means of a stream from those before.
+
+    A mean that stays above the forecast (a CUSUM of the standardized errors, allowance 1, limit 6) reopens the level:
+    an improvement is what the next drop is judged by. A mean that stays below does not.
+
+    >>> forecast = HourlyForecast(Variation(0.2, 0.1, 0.05), mean=0.5, sd=0.3)
+    >>> for hour in range(24 * 14):
+    ...     forecast.update(hour, 0.6 if hour % 24 < 12 else 0.4, error2=1e-5)
+    >>> night, day = forecast.at(24 * 14 + 18), forecast.at(24 * 14 + 6)
+    >>> round(night.mean, 1), round(day.mean, 1)
+    (0.4, 0.6)
+    """
+
+    def __init__(self, variation: Variation, *, mean: float, sd: float) -> None:
+        season = [variation.season / j for j in range(1, HARMONICS + 1) for _ in range(2)]
+        own = np.array([*season, *[variation.weekday] * WEEKDAYS, variation.hour]) * sd
+        self._x, self._p = np.zeros(_STATES), np.diag([_LEVEL_SD**2, *own**2])
+        self._x[_LEVEL] = mean
+        self._drift2 = (_LEVEL_DRIFT * sd) ** 2
+        self._assumed = float(own[_EFFECT] ** 2)
+        # of the hours so far: weights and weighted sums of what estimates tau^2, and phi tau^2
+        self._spread, self._product = (0.0, 0.0), (0.0, 0.0)
+        self._hour: int | None = None
+        self._last: float | None = None
+        self._rise = 0.0
+
+    @property
+    def tau2(self) -> float:
+        """The variance of the hours' own effects."""
+        weight, total = self._spread
+        learned = (_ASSUMED_HOURS * self._assumed + total) / (_ASSUMED_HOURS + weight)
+        return max(_LEAST_SHARE * self._assumed, learned)
+
+    @property
+    def phi(self) -> float:
+        """The correlation of successive hours' own effects."""
+        weight, total = self._product
+        covariance = (_ASSUMED_HOURS * _PERSISTENCE * self._assumed + total) / (_ASSUMED_HOURS + weight)
+        return min(_MOST_PERSISTENT, max(0.0, covariance / self.tau2))
+
+    def at(self, hour: int) -> Forecast:
+        """Return the forecast for an hour of Unix time from all hours before."""
+        x, p = self._ahead(hour)
+        row = _row(hour)
+        most = _MOST_EFFECT * math.sqrt(self.tau2)
+        effect = float(x[_EFFECT])
+        return Forecast(float(row @ x) - effect + max(-most, min(most, effect)), float(row @ p @ row))
+
+    def update(self, hour: int, mean: float, error2: float) -> None:
+        """Take in the mean of an hour with its squared standard error."""
+        self._x, self._p = self._ahead(hour)
+        row = _row(hour)
+        gain = self._p @ row
+        variance = float(row @ gain) + error2
+        error = mean - float(row @ self._x)
+        surprise = error / math.sqrt(variance)
+        weight = (self.tau2 / variance) ** 2
+        self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), weight)
+        counted = max(-_MOST_SURPRISING, min(_MOST_SURPRISING, surprise)) * math.sqrt(variance)
+        self._x = self._x + gain / variance * counted
+        self._p = self._p - np.outer(gain, gain) / variance
+        self._learn_persistence(hour, mean - float(row[:_EFFECT] @ self._x[:_EFFECT]), weight, 4.0 * variance)
+        self._hour = hour
+        self._rise = max(0.0, self._rise + surprise - _RISE_ALLOWANCE)
+        if self._rise > _RISE:
+            self._rise = 0.0
+            self._p[_LEVEL, _LEVEL] += _RISE_SD**2
+
+    def _ahead(self, hour: int) -> tuple[Array, Array]:
+        """Return the state's mean and covariance at a later hour."""
+        steps = 0 if self._hour is None else max(0, hour - self._hour)
+        kept = self.phi**steps
+        fading = np.ones(_STATES)
+        fading[_EFFECT] = kept
+        p = self._p * np.outer(fading, fading)
+        p[_EFFECT, _EFFECT] += self.tau2 * (1.0 - kept * kept)
+        p[_LEVEL, _LEVEL] += self._drift2 * steps
+        return self._x * fading, p
+
+    def _learn(self, square: float, weight: float) -> None:
+        keep = 1.0 - 1.0 / _HOURS_KEPT
+        self._spread = keep * self._spread[0] + weight, keep * self._spread[1] + weight * square
+
+    def _learn_persistence(self, hour: int, effect: float, weight: float, most: float) -> None:
+        if self._last is not None and self._hour == hour - 1:
+            keep, product = 1.0 - 1.0 / _HOURS_KEPT, max(-most, min(most, effect * self._last))
+            self._product = keep * self._product[0] + weight, keep * self._product[1] + weight * product
+        self._last = effect
+
+    @property
+    def state(self) -> tuple[float, ...]:
+        """All that was learned, to be saved: about 180 numbers."""
+        known = (math.nan, math.nan) if self._hour is None or self._last is None else (float(self._hour), self._last)
+        own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise)
+        return (*own, *self._x.tolist(), *self._p[_UPPER].tolist())
+
+    @classmethod
+    def restored(cls, state: Sequence[float]) -> HourlyForecast:
+        """Restore a saved state. Raises ValueError for another number of numbers."""
+        numbers = np.array(state, dtype=np.float64)
+        own, rest = numbers[:9].tolist(), numbers[9:]
+        restored = cls(Variation(0.0, 0.0, 0.0), mean=0.0, sd=0.0)
+        restored._drift2, restored._assumed = own[:2]
+        restored._spread, restored._product = (own[2], own[3]), (own[4], own[5])
+        if not math.isnan(own[6]):
+            restored._hour, restored._last = int(own[6]), own[7]
+        restored._rise = own[8]
+        restored._x = rest[:_STATES].copy()
+        upper = np.zeros((_STATES, _STATES))
+        upper[_UPPER] = rest[_STATES:]
+        restored._p = upper + np.triu(upper, 1).T
+        return restored
+
+
+def _row(hour: int) -> Array:
+    """Return what of the state an hour of Unix time is the sum of."""
+    angle = 2.0 * math.pi * (hour % DAY_HOURS) / DAY_HOURS * np.arange(1, HARMONICS + 1)
+    row = np.zeros(_STATES)
+    row[_LEVEL] = row[_EFFECT] = 1.0
+    row[1 : 2 * HARMONICS : 2], row[2 : 2 * HARMONICS + 1 : 2] = np.cos(angle), np.sin(angle)
+    row[1 + 2 * HARMONICS + hour // DAY_HOURS % WEEKDAYS] = 1.0
+    return row
