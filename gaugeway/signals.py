@@ -26,19 +26,15 @@ VERSION = "3"
 
 
 class Signal(NamedTuple):
-    """What the mean of a signal is, in words, and the directions in which a change of it is watched.
-
-    `severity` is that of the default rules: a signal pages whose rise is a fault whatever the answers are like.
-    """
+    """What the mean of a signal is, in words, and the directions in which a change of it is watched."""
 
     meaning: str
     watched: tuple[Direction, ...] = ("rise",)
-    severity: Literal["page", "warn"] = "warn"
 
 
 SIGNALS: Mapping[str, Signal] = {
     "abstained": Signal("share of answers that decline to answer"),
-    "no_contexts": Signal("share of answers without retrieved passages", severity="page"),
+    "no_contexts": Signal("share of answers without retrieved passages"),
     "contexts_per_answer": Signal(
         "passages per answer, compared with the usual number of the app (0.5 = usual)", ("drop", "rise")
     ),
@@ -46,7 +42,7 @@ SIGNALS: Mapping[str, Signal] = {
         "scores of the retrieved passages, compared with the usual ones of the app (0.5 = usual)", ("drop", "rise")
     ),
     "language_mismatch": Signal("share of answers in another language than the question"),
-    "truncated": Signal("share of responses cut off at the token limit", severity="page"),
+    "truncated": Signal("share of responses cut off at the token limit"),
     "tool_invalid": Signal("share of tool calls with arguments that do not fit the tool's schema"),
     "tool_unknown": Signal("share of tool calls of a tool that was not offered"),
     "tool_repeated": Signal("share of tool calls that repeat an earlier one"),

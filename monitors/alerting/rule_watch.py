@@ -11,7 +11,6 @@ from functools import cache
 from typing import NamedTuple
 
 from gaugeway.settings.shared import Rule
-from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import Baseline, Detector
 from monitors.alerting.slices import Counts, Slices
@@ -98,17 +97,6 @@ def name_of(rule: Rule, *, lower_is_better: bool) -> str:
     return rule.name or "-".join([rule.metric, *what, *severity, *apps])
 
 
-def severity_of(rule: Rule) -> str:
-    """Return the severity of a rule's alerts; by default that of its signal (`Signal.severity`), "page" for a metric.
-
-    >>> [severity_of(Rule(metric=metric, slo=0.1)) for metric in ("faithfulness", "abstained", "truncated")]
-    ['page', 'warn', 'page']
-    """
-    if rule.severity is not None:
-        return rule.severity
-    return SIGNALS[rule.metric].severity if rule.metric in SIGNALS else "page"
-
-
 @dataclass(slots=True, kw_only=True)
 class RuleWatch:
     """The state of a rule: its streams by app and slice, and the time up to which scores were fed.
@@ -148,7 +136,7 @@ class RuleWatch:
                 metric=self.rule.metric,
                 app=app,
                 slice=part,
-                severity=severity_of(self.rule),
+                severity=self.rule.severity or "page",
                 budget_per_s=budget,
                 flipped=self.flipped,
                 detector=self.detector(budget),

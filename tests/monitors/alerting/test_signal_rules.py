@@ -13,7 +13,7 @@ from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.message import labels_of, summary, title
 from monitors.alerting.notifiers.webhook import group_body
-from monitors.alerting.rule_watch import name_of, severity_of
+from monitors.alerting.rule_watch import name_of
 from monitors.alerting.rules import (
     FOR_SIGNALS,
     budget_parts,
@@ -39,18 +39,14 @@ def test_by_default_every_metric_and_every_signal_is_watched():
     assert problems_of(rules, [*METRICS, *SIGNALS], lower) == []
 
 
-def test_of_the_signals_only_two_page_unless_a_rule_says_so():
-    paging = {rule.metric for rule in rules_of(Alerts(), METRICS, SIGNALS) if severity_of(rule) == "page"}
-    assert paging == {*METRICS, "no_contexts", "truncated"}
-    stated = Rule(metric="abstained", slo=0.1, severity="page"), Rule(metric="abstained", slo=0.1)
-    assert [severity_of(rule) for rule in stated] == ["page", "warn"]
+def test_a_signal_pages_unless_its_rule_says_otherwise():
+    def severity(rule):
+        return watch_of(rule, Alerts(), part=1.0, flipped=True).stream("shop").severity
 
-
-def test_a_rule_that_warns_by_default_keeps_its_name_and_its_learned_margin():
     (rule,) = rules_of(Alerts(), (), ("abstained",))
     assert name_of(rule, lower_is_better=True) == "abstained-rise"
-    stream = watch_of(rule, Alerts(), part=1.0, flipped=True).stream("shop")
-    assert (stream.severity, tolerance_of(rule), stream.baseline.margin) == ("warn", None, 0.05)
+    assert (severity(rule), tolerance_of(rule)) == ("page", 0.02)
+    assert severity(Rule(metric="abstained", slo=0.1, severity="warn")) == "warn"
 
 
 @pytest.mark.parametrize("signals", [SIGNALS, ("abstained",), ()])
