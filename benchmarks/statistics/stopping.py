@@ -165,7 +165,7 @@ def error_of(share: float, runs: int) -> str:
 def laws_table(seed: int, runs: int) -> Iterator[str]:
     yield f"## Laws drawn by the seed: {N:,} scores of each version, margin {MARGIN}, alpha {ALPHA}, {runs} runs a law"
     yield ""
-    yield "At the margin B is worse by exactly the margin: a roll back is wrong, and ships are as often as just below it."
+    yield "At the margin B is worse by exactly the margin: a roll back is wrong; ships are as many as just below."
     yield "Names: every score has one of its own, none has."
     yield ""
     yield (
@@ -278,7 +278,7 @@ def sizes_table(seed: int, runs: int) -> Iterator[str]:
     yield ""
     yield f"Medians of {runs} runs. The plan is `scores_needed`; beside it, the share of the runs decided with as many."
     yield ""
-    yield "| B's mean | decisions, apart | scores of both | plan: scores of each | decided | decisions, paired | pairs |"
+    yield "| B's mean | decisions, apart | scores of both | plan, of each | decided | decisions, paired | pairs |"
     yield "|---|---|---:|---:|---:|---|---:|"
     most = 16_000
     for mean in (0.90, 0.85, 0.80, 0.75, 0.65):

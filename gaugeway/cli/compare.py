@@ -122,6 +122,8 @@ def _wanted(options: dict[str, Any], pairing: str, span: tuple[float, float]) ->
         app=options["app"],
         few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
         periods=periods,
+        margin=options["delta"],
+        alpha=options["alpha"],
     )
 
 

@@ -264,7 +264,10 @@ def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int]
 
 
 def _looks_of(scores: Sides | Parts, *, flipped: bool) -> list[tuple[Estimate, Estimate]]:
-    """Return the estimates of both sides at each look, on the scale where 1 is best."""
+    """Return the estimates of both sides at each look, on the scale where 1 is best.
+
+    Where they served at the same time, their design effect is that of the difference: what moves both alike is none.
+    """
     if isinstance(scores, Parts):
         return looks_at(scores, flipped=flipped)
     both = scores.champion, scores.challenger
@@ -276,7 +279,7 @@ def _looks_of(scores: Sides | Parts, *, flipped: bool) -> list[tuple[Estimate, E
     if (overlap_of(scores) or 0.0) < APART:
         effects = [_own_effects(*side, end) for side, end in zip(values, ends, strict=True)]
     else:
-        edges = min(at, key=len)[_BLOCK - 1 :: _BLOCK]  # ends of blocks of the smaller side
+        edges = _edges(*at)
         blocks = [np.searchsorted(edges, side) for side in at]
         sums = [sums_by(block, x, 1.0 / r, edges.size + 1) for block, (x, r) in zip(blocks, values, strict=True)]
         effects = [design_effects(*sums)[np.searchsorted(edges, until, side="right")]] * 2
@@ -285,6 +288,15 @@ def _looks_of(scores: Sides | Parts, *, flipped: bool) -> list[tuple[Estimate, E
         for side, points, end, effect in zip(values, both, ends, effects, strict=True)
     )
     return [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+
+
+def _edges(a: Array, b: Array) -> Array:
+    """Return the ends of the shortest successive times in which both sides have 10 scores, from their times."""
+    edges, i, j = [], 0, 0
+    while i + _BLOCK <= a.size and j + _BLOCK <= b.size:
+        edges.append(max(a[i + _BLOCK - 1], b[j + _BLOCK - 1]))
+        i, j = (int(np.searchsorted(side, edges[-1], side="right")) for side in (a, b))
+    return np.array(edges)
 
 
 def _is_named(scores: Sides) -> bool:

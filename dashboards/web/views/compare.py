@@ -314,8 +314,9 @@ class Comparisons:
             within_s=WITHIN_S,
             reading_s=READING_S,
             periods=periods,
+            margin=wanted.margin,
         )
-        found = await compare_versions(self._store, query, margin=wanted.margin, lower_is_better=self._is_best_at_0)
+        found = await compare_versions(self._store, query, lower_is_better=self._is_best_at_0)
         drawn = await finer(self._store, found.everything, query)
         draw = partial(rows_of, names=(wanted.a, wanted.b), margin=wanted.margin, is_best_at_0=self._is_best_at_0)
         rows, axis = await asyncio.to_thread(draw, drawn, found.rows)

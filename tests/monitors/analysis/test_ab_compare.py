@@ -341,6 +341,14 @@ def test_bad_input_is_named(tmp_path, arguments, said):
     assert said in result.output
 
 
+def test_before_the_new_version_has_a_score_the_plan_comes_from_the_old_one(tmp_path):
+    fill(tmp_path / "store.db", captured(0.9, 0.9, n=100))
+    found = run(tmp_path, "--b", "newer", "--delta", "0.05")
+    needed = int(re.search(r"scores of each: ([\d,]+) for\s+faithfulness of shop", found.output)[1].replace(",", ""))
+    assert (found.exit_code, 500 < needed < 5_000) == (2, True)
+    assert "scores of each" not in run(tmp_path, "--a", "older").output
+
+
 def test_without_a_store_there_is_nothing_to_compare(tmp_path):
     result = run(tmp_path / "elsewhere")
     assert (result.exit_code, "nothing was captured here" in result.output) == (2, True)
