@@ -31,6 +31,8 @@ _SAME = 1e-9
 """Scores that differ by less are the same."""
 _BLOCK = 10
 """Scores of the blocks that show dependence."""
+MIXED = 0.5
+"""Minimum share of the smaller side's blocks of 10 in which the other side has as many."""
 _BATCH, _GROWTH = 10, 25
 """Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
 MIN_UNNAMED, NAMED_SHARE = 400, 0.5
@@ -266,7 +268,8 @@ def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int]
 def _looks_of(scores: Sides | Parts, *, flipped: bool) -> list[tuple[Estimate, Estimate]]:
     """Return the estimates of both sides at each look, on the scale where 1 is best.
 
-    Where they served at the same time, their design effect is that of the difference: what moves both alike is none.
+    Where they served at the same time, and not in turns of many scores, their design effect is that of the difference:
+    what moves both alike is no dependence.
     """
     if isinstance(scores, Parts):
         return looks_at(scores, flipped=flipped)
@@ -276,10 +279,10 @@ def _looks_of(scores: Sides | Parts, *, flipped: bool) -> list[tuple[Estimate, E
     until = np.array([times[end - 1] for end in _looks(times.size)])
     ends = [np.searchsorted(side, until, side="right") for side in at]
     values = [_values(side, flipped=flipped) for side in both]
-    if (overlap_of(scores) or 0.0) < APART:
+    edges = _edges(*at)
+    if (overlap_of(scores) or 0.0) < APART or edges.size * _BLOCK < MIXED * min(map(len, at)):
         effects = [_own_effects(*side, end) for side, end in zip(values, ends, strict=True)]
     else:
-        edges = _edges(*at)
         blocks = [np.searchsorted(edges, side) for side in at]
         sums = [sums_by(block, x, 1.0 / r, edges.size + 1) for block, (x, r) in zip(blocks, values, strict=True)]
         effects = [design_effects(*sums)[np.searchsorted(edges, until, side="right")]] * 2
