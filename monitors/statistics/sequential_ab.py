@@ -34,7 +34,7 @@ MIN_SCORES = 10
 PSEUDO_SCORES = 4.0
 """Scores of 0, and as many of 1, added to each version: at the level .01 two, as in intervals of .05, are too few where
 one version has ten times the scores of the other."""
-POINTS, SPREAD, SPREAD_WEIGHT = ((1.0, 0.25), (1.7, 0.5)), 4.0, 0.25
+POINTS, SPREAD, SPREAD_WEIGHT = ((1.0, 0.25), (1.7, 0.5)), 6.0, 0.25
 """The mixture: distances in margins with their weights, and the standard deviation and weight of a half-normal law of
 all others. What is to be decided is mostly of the size of the margin: equal versions are one margin away from -margin,
 and at a margin of .02 a loss of .05 is one and a half."""
@@ -130,10 +130,10 @@ def log_evidence(distance: float, variance: float, margin: float) -> float:
     the sequence (Robbins 1970; the one-sided normal mixture: Howard, Ramdas, McAuliffe & Sekhon, arXiv 1810.08240)::
 
         .25 L(margin) + .5 L(1.7 margin) + .25 * 2 Phi(z sqrt(r)) exp(z^2 r/2)/sqrt(1 + k)
-        L(d) = exp(d S - d^2 I/2)    k = I (4 margin)^2    r = k/(1 + k)    z = S/sqrt(I)
+        L(d) = exp(d S - d^2 I/2)    k = I (6 margin)^2    r = k/(1 + k)    z = S/sqrt(I)
 
     >>> round(log_evidence(0.03, 0.0065**2, 0.02), 2), round(log_evidence(-0.03, 0.0065**2, 0.02), 1)
-    (10.01, -5.7)
+    (9.99, -6.1)
     """
     scale, information = max(margin, LEAST_SCALE), 1.0 / variance
     terms = [math.log(weight) + at * scale * information * (distance - at * scale / 2.0) for at, weight in POINTS]
@@ -141,7 +141,7 @@ def log_evidence(distance: float, variance: float, margin: float) -> float:
     r = k / (1.0 + k)
     tail = math.erfc(-z * math.sqrt(r / 2.0))  # 2 Phi
     if tail > 0.0:
-        terms.append(math.log(SPREAD_WEIGHT * tail) + z * z * r / 2.0 - math.log1p(k) / 2.0)
+        terms.append(math.log(SPREAD_WEIGHT) + math.log(tail) + z * z * r / 2.0 - math.log1p(k) / 2.0)
     high = max(terms)
     return high + math.log(sum(math.exp(term - high) for term in terms))
 
@@ -162,7 +162,7 @@ def scores_needed(
     last one add a few per cent of the runs.
 
     >>> scores_needed(0.25, margin=0.02, distance=0.03), scores_needed(0.25, margin=0.02)
-    (2369, 5946)
+    (2380, 5982)
     """
     away = max(margin, LEAST_SCALE) if distance is None else distance
     if not (sd >= 0.0 and away > 0.0 and design_effect >= 1.0):

@@ -172,3 +172,8 @@ def test_a_plan_takes_more_scores_for_less_and_for_dependent_ones():
 def test_settings_that_cannot_be_are_refused(setting):
     with pytest.raises(ValueError, match=r"margin|alpha"):
         SequentialTest(**setting)
+
+
+def test_any_distance_has_an_evidence():
+    for z in np.linspace(-60.0, 60.0, 2_001):
+        assert math.isfinite(log_evidence(0.01 * float(z), 0.01**2, 0.02))
