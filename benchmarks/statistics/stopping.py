@@ -166,7 +166,7 @@ def laws_table(seed: int, runs: int) -> Iterator[str]:
     yield f"## Laws drawn by the seed: {N:,} scores of each version, margin {MARGIN}, alpha {ALPHA}, {runs} runs a law"
     yield ""
     yield "At the margin B is worse by exactly the margin: a roll back is wrong; ships are as many as just below."
-    yield "Names: every score has one of its own, none has."
+    yield "Named: every score has a conversation of its own; unnamed: none has a name."
     yield ""
     yield (
         "| family | mean, sd | at the margin: roll back | ship | -.05: roll back, named | unnamed | oracle"
