@@ -20,19 +20,15 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.statistics.sequences import HedgedBetting, bernstein_path, betting_lower
-from monitors.statistics import eprocess
 from monitors.statistics.agreement import corrected_mean
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
 from monitors.statistics.control_variate import Fit, powered, sums
-from monitors.statistics.sequential_ab import cells, log_evidence, payoffs
 from monitors.statistics.weighted_mean import Estimate
 
 M0, SEED, ALPHA = 0.85, 20260101, 0.05
 JUDGED, RATE = 1000, 0.1
 WIDTH_BARS = {0.0: 1.02, 0.3: None, 0.5: 0.90, 0.7: 0.77, 0.9: 0.56}
 SAVING_BARS = {0.0: None, 0.3: None, 0.5: 1.25, 0.7: 1.7, 0.9: 3.2}
-SIZE_BARS = {("LLM-like", 0.10): 650, ("binary", 0.10): 1100}
-EVERY = 10
 
 
 def beta(rng, mean, shape):
@@ -177,42 +173,6 @@ def baseline_table(runs: int) -> Iterator[str]:
     yield ""
 
 
-def versions_runs(law: Callable, rng, mean_b: float, margin: float, *, runs: int, n: int, alpha: float) -> np.ndarray:
-    """Total scores until H0 "good enough" is refuted, looked at every 20 scores in all; -1 for never."""
-    ends, on_a, on_b = cells(margin)
-    a = np.zeros((runs, *ends.shape, on_a.shape[-1]))
-    b, stop, open_ = np.zeros_like(a), np.full(runs, -1), np.arange(runs)
-    for t in range(1, n // 2 + 1):
-        one = np.ones(open_.size)
-        a += np.log1p(payoffs(law(rng, M0, open_.size), one, ends + margin)[..., None] * on_a)
-        b += np.log1p(payoffs(law(rng, mean_b, open_.size), one, ends)[..., None] * -on_b)
-        if t % EVERY == 0:
-            refuted = log_evidence(a, b) >= -math.log(alpha)
-            if refuted.any():
-                stop[open_[refuted]] = 2 * t
-                a, b, open_ = a[~refuted], b[~refuted], open_[~refuted]
-                if not open_.size:
-                    break
-    return stop
-
-
-def versions_table(runs: int, n: int) -> Iterator[str]:
-    yield f"### Champion against challenger, alpha .01, half of the traffic each, looked at every {2 * EVERY} scores"
-    yield ""
-    yield f"| law | refuted though equal, {n:,} scores, {runs} runs | drop .10: median scores in all | drop .05 |"
-    yield "|---|---|---|---|"
-    for name in ("LLM-like", "binary"):
-        law, row = LAWS[name], []
-        equal = versions_runs(law, np.random.default_rng(SEED), M0, 0.0, runs=runs, n=n, alpha=0.01)
-        row.append(bar(float((equal >= 0).mean()), 0.01))
-        for drop, longest in ((0.10, 6000), (0.05, 20_000)):
-            stop = versions_runs(law, np.random.default_rng(SEED + 1), M0 - drop, 0.0, runs=runs, n=longest, alpha=0.01)
-            found = np.where(stop < 0, longest, stop)
-            row.append(bar(float(np.median(found)), SIZE_BARS.get((name, drop)), 0))
-        yield f"| {name} | {' | '.join(row)} |"
-    yield ""
-
-
 def labels_table(runs: int) -> Iterator[str]:
     yield f"### A judge's mean corrected by labels, truth .85, sensitivity .95, 5,000 answers: {runs} runs a cell"
     yield ""
@@ -246,16 +206,6 @@ def speed_table() -> Iterator[str]:
     for at in range(0, 5000, 10):
         sequence.update(scores[at : at + 10])
     yield f"- HedgedBetting, batches of 10: {(time.perf_counter() - begun) / 5000 * 1e6:.1f} us a score"
-    ends, on_a, _ = cells(0.0)
-    a, b = np.zeros((*ends.shape, eprocess.BETS)), np.zeros((*ends.shape, eprocess.BETS))
-    begun = time.perf_counter()
-    for x in scores[:1000]:
-        a += np.log1p(payoffs(np.float64(x), np.float64(1.0), ends)[..., None] * on_a)
-    yield f"- Comparison, one side: {(time.perf_counter() - begun) / 1000 * 1e6:.1f} us a score"
-    begun = time.perf_counter()
-    for _ in range(200):
-        log_evidence(a, b)
-    yield f"- Comparison, one look at one side: {(time.perf_counter() - begun) / 200 * 1e6:.0f} us"
 
 
 def main() -> None:
@@ -279,7 +229,6 @@ def main() -> None:
         powered_table(2000 if full else 200),
         sequence_table(600 if full else 100, 10_000 if full else 2000),
         baseline_table(2000 if full else 200),
-        versions_table(200 if full else 40, 20_000 if full else 4000),
         labels_table(2000 if full else 200),
         speed_table(),
     ):

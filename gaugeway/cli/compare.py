@@ -29,7 +29,8 @@ _COLOURS = {
     "differs": "cyan",
     "within the margin": "green",
 }
-_EXITS = {"ship": 0, "roll back": 1, "not enough data": 3}
+_EXITS = {"ship": 0, "within the margin": 0, "roll back": 1, "not enough data": 3}
+_PLAN = "with {:,} scores of each, equal versions and a loss of twice the margin are decided in 80 % of cases"
 
 _APART = (
     "Warning: the versions served mostly at different times ({:.0%} of the scores of one are from the time when both "
@@ -65,7 +66,8 @@ _APART = (
 def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
     """Compare two versions or periods on captured traffic: ship the new one, roll it back, or not enough data yet.
 
-    Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
+    Exit codes: 0 ship or within the margin, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect
+    the error rate.
     """
     with shared.reported_errors():
         try:
@@ -120,6 +122,8 @@ def _wanted(options: dict[str, Any], pairing: str, span: tuple[float, float]) ->
         app=options["app"],
         few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
         periods=periods,
+        margin=options["delta"],
+        alpha=options["alpha"],
     )
 
 
@@ -134,10 +138,13 @@ def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
     shown = [(f"{row.app} {row.metric}", _lines(row)) for row in rows]
     progress.show(console, title, headers, shown, left=("", "verdict"))
     alike = any(arm.clusters is not None for row in rows for arm in _arms(row))
+    depends = any(arm.design_effect is not None for row in rows for arm in _arms(row))
     for row in rows:
         notes = [f"needs about {row.more:,} more"] if row.decision == "not enough data" and row.more else []
+        notes += [_PLAN.format(row.needed)] if row.decision == "not enough data" and row.needed else []
         notes += [row.reason] if row.reason else []
-        notes += [_sessions(row), _effective(row)] if alike else []
+        notes += [_sessions(row)] if alike else []
+        notes += [_effective(row)] if depends else []
         notes += [f"{row.left_out:,} scores left out (another judge, or no partner)"] if row.left_out else []
         if notes:
             said = f"[dim]{escape(row.app)} {escape(row.metric)}: {escape('; '.join(notes))}[/dim]"

@@ -1,22 +1,19 @@
-"""A/B comparison on binned scores: the schedule of looks, the evidence, the means. Pure: no clock, no I/O."""
+"""A/B comparison on binned scores: the estimates at each look. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from gaugeway.storage.stores import Point, ScoreHistogram
-from gaugeway.storage.stores.rollup_windows import hundredths
 from gaugeway.storage.sums import WeightedSums
-from monitors.statistics.sequential_ab import STEPS, CountedComparison, ScoreBins, Verdict
+from monitors.statistics.dependence import design_effects
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 
 S = TypeVar("S", Point, ScoreHistogram)
-_FIRST = 20
-"""Scores before the first look; each further look is at twice as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,45 +58,51 @@ def comparable(
         yield app, metric, a, b, left_out
 
 
-def judged(parts: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
-    """Test the scores in the order of time, with a look whenever their number has doubled."""
-    starts: dict[float, int] = {}
-    for part in (*parts.champion, *parts.challenger):
-        starts[part.since] = starts.get(part.since, 0) + part.n
-    look, seen, before, looks = 0, 0, 0, {}
-    for start, n in sorted(starts.items()):
-        looks[start] = look
-        seen += n
-        if seen >= max(_FIRST, 2 * before):
-            look, before = look + 1, seen
-    a, b = (_counts(side, looks, flipped=flipped) for side in (parts.champion, parts.challenger))
-    return test.judge(look + 1, a, b)
+def looks_at(parts: Parts, *, flipped: bool) -> list[tuple[Estimate, Estimate]]:
+    """Return the estimates of both sides from the scores of the first 1, 2, ... bins of time in which both have some.
+
+    Their design effect is that of the difference where the sides share at least half of the bins, else each side's own.
+    """
+    sides = _sums(parts.champion, flipped=flipped), _sums(parts.challenger, flipped=flipped)
+    starts = sorted(sides[0].keys() | sides[1].keys())
+    a, b = (
+        np.array([[s.w, s.wx, s.w2, s.w2x, s.w2x2] for s in (side.get(start, WeightedSums()) for start in starts)]).T
+        for side in sides
+    )
+    if 2 * len(sides[0].keys() & sides[1].keys()) >= len(starts):
+        effects = [design_effects(a, b)] * 2
+    else:
+        effects = [design_effects(a), design_effects(b)]
+    so_far, found = [WeightedSums(), WeightedSums()], []
+    for at, start in enumerate(starts):
+        so_far = [total + side.get(start, WeightedSums()) for total, side in zip(so_far, sides, strict=True)]
+        x, y = (hajek_from_sums(total) for total in so_far)
+        if x is not None and y is not None:
+            found.append((with_effect(x, float(effects[0][at + 1])), with_effect(y, float(effects[1][at + 1]))))
+    return found
+
+
+def with_effect(estimate: Estimate, effect: float) -> Estimate:
+    """Return the estimate with the larger of its design effect and another.
+
+    >>> with_effect(Estimate(mean=0.5, sd=0.5, n=100, n_eff=50.0, design_effect=2.0), 4.0).n_eff
+    25.0
+    """
+    larger = max(estimate.design_effect, effect)
+    return replace(estimate, n_eff=estimate.n_eff * estimate.design_effect / larger, design_effect=larger)
 
 
 def estimate(parts: Sequence[ScoreHistogram]) -> Estimate | None:
     """Return the mean over all traffic of binned scores; None without scores."""
-    sums, least = WeightedSums(), min((histogram.rate for histogram in parts), default=1.0)
-    for histogram in parts:
-        sums += WeightedSums.of_groups(n=histogram.n, x=histogram.x, x2=histogram.x2, w=least / histogram.rate)
-    return hajek_from_sums(sums)
+    return hajek_from_sums(sum(_sums(parts, flipped=False).values(), WeightedSums()))
 
 
-def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flipped: bool) -> ScoreBins:
-    """Merge the histograms by look, rate and bin: a month has many parts of each."""
+def _sums(parts: Sequence[ScoreHistogram], *, flipped: bool) -> dict[float, WeightedSums]:
+    """Return the sums over the scores by the start of the bin."""
     least = min((histogram.rate for histogram in parts), default=1.0)
-    groups: dict[tuple[int, float], list[ScoreHistogram]] = {}
-    for histogram in parts:
-        groups.setdefault((looks[histogram.since], histogram.rate), []).append(histogram)
-    rows = []
-    for (look, rate), some in groups.items():
-        found = hundredths(histogram.bins for histogram in some)
-        k = found[:, 0].astype(int)
-        n, x = (np.bincount(k, weights=column, minlength=STEPS) for column in (found[:, 1], found[:, 2]))
-        # squares only enter the total sums, so those of a whole group are put in its first bin
-        x2 = np.zeros(STEPS)
-        x2[0] = sum(histogram.n - 2.0 * histogram.x + histogram.x2 if flipped else histogram.x2 for histogram in some)
-        scale = np.arange(STEPS - 1, -1, -1) if flipped else np.arange(STEPS)
-        weight = np.full(STEPS, least / rate)
-        columns = np.full(STEPS, float(look)), scale, n, n - x if flipped else x, x2, weight
-        rows.append(np.stack(columns, axis=1))
-    return ScoreBins.of(rows)
+    found: dict[float, WeightedSums] = {}
+    for part in parts:
+        x, x2 = (part.n - part.x, part.n - 2.0 * part.x + part.x2) if flipped else (part.x, part.x2)
+        sums = WeightedSums.of_groups(n=part.n, x=x, x2=x2, w=least / part.rate)
+        found[part.since] = found.get(part.since, WeightedSums()) + sums
+    return found

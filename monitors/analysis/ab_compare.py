@@ -1,21 +1,25 @@
-"""A/B comparison of two versions of an app: ship, roll back, or not enough data. Pure: no clock, no I/O."""
+"""A/B comparison of two versions of an app: whether to ship the new one or to roll it back. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gaugeway.signals import UNDIRECTED
 from gaugeway.storage.stores import Point
 from monitors.alerting.stream import on_scale, usable
-from monitors.analysis.ab_binned import Parts, comparable, estimate, judged
+from monitors.analysis.ab_binned import Parts, comparable, looks_at, with_effect
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence, difference_sequence, mean_of
-from monitors.statistics.sequential_ab import Arm as Side
-from monitors.statistics.sequential_ab import Comparison, CountedComparison, Decision, PairedComparison, Verdict
+from monitors.statistics.dependence import block_sums, design_effects, sums_by
+from monitors.statistics.eprocess import Array
+from monitors.statistics.sequential_ab import Decision, SequentialTest, Verdict, scores_needed
 from monitors.statistics.weighted_mean import Estimate, hajek
 
 MARGIN, ALPHA = 0.02, 0.01
@@ -25,22 +29,29 @@ APART = 0.5
 """With a smaller overlap the versions served mostly at different times."""
 _SAME = 1e-9
 """Scores that differ by less are the same."""
-_SIDES: tuple[Side, Side] = ("champion", "challenger")
-_BATCH, _GROWTH = 10, 50
+_BLOCK = 10
+"""Scores of the blocks that show dependence."""
+MIXED = 0.5
+"""Minimum share of the smaller side's blocks of 10 in which the other side has as many."""
+_BATCH, _GROWTH = 10, 25
 """Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
+MIN_UNNAMED, NAMED_SHARE = 400, 0.5
+"""Scores of each version before a decision where fewer than half of the scores have the name of a session or end user:
+of a few conversations that nothing tells apart, no estimate shows how alike their scores are."""
 
 
-RowDecision: TypeAlias = Decision | Literal["differs", "within the margin"]
-"""What is decided about one metric. The last two are of signals without a better direction, from their 95 % interval:
-they count neither for nor against a version."""
+RowDecision: TypeAlias = Decision | Literal["differs"]
+"""What is decided about one metric. Of signals without a better direction it is "differs" or "within the margin", from
+their 95 % interval: they count neither for nor against a version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """One side of a comparison, on the metric's own scale; no interval below an effective sample size of 10.
 
-    `clusters` is the number of groups of scores that may be alike (sessions, end users, ...) and `design_effect` what
-    they divide the effective sample size `n_eff` by; None where no two scores may be, or sessions are not known.
+    `clusters` is the number of groups of scores that may be alike (sessions, end users, ...); None where no two scores
+    may be, or they are not known. `design_effect` is what the effective sample size `n_eff` is divided by, the larger
+    of that of the clusters and that of neighbours in time; None for 1 without clusters.
     """
 
     n: int
@@ -61,8 +72,10 @@ class Compared:
     worse one, `ties` the same; None where questions were not read. `overlap` is the share of the scores from the time
     when both versions served, of the version with the smaller share (0 for periods); None without scores. `pairs`
     counts questions answered by both, None for unpaired comparisons. `for_roll_back` and `for_ship` are log10 of
-    evidence / threshold: a decision falls at 0. `left_out` scores have no partner, or a judge or metric version that
-    the other side lacks.
+    evidence / threshold: a decision falls at 0. `needed`, from the champion's scores, is the number of scores of each
+    version with which an equal version ships, or a loss of twice the margin is rolled back, in 80 % of the runs; None
+    for pairs, and below 10 effective scores. `left_out` scores have no partner, or a judge or metric version that the
+    other side lacks.
     """
 
     app: str
@@ -75,6 +88,7 @@ class Compared:
     for_roll_back: float = 0.0
     for_ship: float = 0.0
     more: int | None = None
+    needed: int | None = None
     left_out: int = 0
     reason: str = ""
     ci_low: float | None = None
@@ -139,39 +153,27 @@ def compare(
             found.append(_undirected(sides_of, margin))
             continue
         flipped = lower_is_better(sides_of.metric)
-        if isinstance(sides_of, Parts):
-            verdict = judged(sides_of, CountedComparison(margin, alpha, tests), flipped=flipped)
-            found.append(_compared(sides_of, verdict, pairs=None))
-            continue
-        pairs = list(pairs_of(sides_of, keys)) if keys else []
-        outcomes = outcomes_of(pairs, flipped=flipped) if pairs else Outcomes(None, None, None)
+        test = SequentialTest(margin, alpha, tests)
+        pairs = list(pairs_of(sides_of, keys)) if keys and isinstance(sides_of, Sides) else []
         enough = PAIRED_FROM * min(len(sides_of.champion), len(sides_of.challenger))
-        use_pairs = pairing == "always" or (bool(pairs) and len(pairs) >= enough)
-        if use_pairs:
-            kept = Sides(
-                app=sides_of.app,
-                metric=sides_of.metric,
-                champion=[a for a, _ in pairs],
-                challenger=[b for _, b in pairs],
-                left_out=sides_of.left_out + len(sides_of.champion) + len(sides_of.challenger) - 2 * len(pairs),
-            )
-            verdict = _paired(pairs, PairedComparison(margin, alpha, tests), flipped=flipped)
-            compared = _compared(kept, verdict, pairs=len(pairs))
-            difference, low, high = _paired_difference(pairs)
-            compared = replace(compared, difference=difference, ci_low=low, ci_high=high)
+        if isinstance(sides_of, Sides) and (pairing == "always" or (bool(pairs) and len(pairs) >= enough)):
+            found.append(_paired(sides_of, pairs, test, flipped=flipped))
         else:
-            verdict = _apart(sides_of, Comparison(margin, alpha, tests), flipped=flipped)
-            compared = _compared(sides_of, verdict, pairs=None)
-        wins, losses, ties = outcomes
-        found.append(replace(compared, wins=wins, losses=losses, ties=ties))
+            plan = partial(scores_needed, margin=margin, alpha=alpha, tests=tests)
+            found.append(_apart(sides_of, test, plan, flipped=flipped))
+        if pairs:
+            wins, losses, ties = outcomes_of(pairs, flipped=flipped)
+            found[-1] = replace(found[-1], wins=wins, losses=losses, ties=ties)
     return found
+
+
+_NOTHING = Verdict(decision="not enough data", for_roll_back=0.0, for_ship=0.0)
 
 
 def _undirected(scores: Sides | Parts, margin: float) -> Compared:
     """Compare a signal without a better direction: no test, only the difference and its interval."""
-    found = _compared(
-        scores, Verdict(decision="not enough data", difference=None, n=0, for_roll_back=0.0, for_ship=0.0), pairs=None
-    )
+    looks = _looks_of(scores, flipped=False)
+    found = _compared(scores, _NOTHING, looks[-1] if looks else (None, None))
     decided: RowDecision = "not enough data"
     if found.ci_low is not None and found.ci_high is not None:
         if -margin <= found.ci_low and found.ci_high <= margin:
@@ -203,24 +205,17 @@ def outcomes_of(pairs: Sequence[tuple[Point, Point]], *, flipped: bool) -> Outco
     return Outcomes(wins, losses, len(gains) - wins - losses)
 
 
-def _paired_difference(pairs: Sequence[tuple[Point, Point]]) -> tuple[float | None, float | None, float | None]:
-    """The mean difference of pairs and its interval; None without a basis."""
-    if not pairs:
-        return None, None, None
-    halves = [((b.value or 0.0) - (a.value or 0.0) + 1.0) / 2.0 for a, b in pairs]
-    known = hajek(halves, [a.rate * b.rate for a, b in pairs], groups_of([a.cluster for a, _ in pairs]))
-    if known.n_eff < MIN_N_EFF:
-        return 2.0 * known.mean - 1.0, None, None
-    low, high = confidence_sequence(known)
-    return 2.0 * known.mean - 1.0, 2.0 * low - 1.0, 2.0 * high - 1.0
-
-
 def decision(rows: Sequence[Compared]) -> Decision:
-    """Return the overall decision: roll back if any row says so, ship if all do that have a better direction."""
+    """Return the overall decision, of the rows that have a better direction.
+
+    Roll back if any row says so, within the margin if all do, ship if all are one or the other.
+    """
     said = {row.decision for row in rows if row.directed}
     if "roll back" in said:
         return "roll back"
-    return "ship" if said == {"ship"} else "not enough data"
+    if said == {"within the margin"}:
+        return "within the margin"
+    return "ship" if said and said <= {"ship", "within the margin"} else "not enough data"
 
 
 def pairs_of(scores: Sides, keys: Mapping[str, str]) -> Iterator[tuple[Point, Point]]:
@@ -253,89 +248,131 @@ def _once(points: Iterable[Point]) -> list[Point]:
     return list({point.sample_id: point for point in reversed(list(points))}.values())[::-1]
 
 
-class _Bet(NamedTuple):
-    """What the unpaired test takes at once: a score, or the mean of the scores that may be alike."""
+def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int], *, flipped: bool) -> Compared:
+    """Run the unpaired test in the order of time, up to the decision."""
+    looks = _looks_of(scores, flipped=flipped)
+    least = 0 if isinstance(scores, Sides) and _is_named(scores) else MIN_UNNAMED
+    for a, b in looks:
+        if min(a.n, b.n) >= least and test.look(a, b) in ("roll back", "within the margin"):
+            break
+    if not looks:
+        return _compared(scores, test.verdict(), (None, None))
+    a, b = (replace(side, mean=on_scale(side.mean, flipped=flipped)) for side in looks[-1])
+    found = _compared(scores, test.verdict(), (a, b))
+    if a.n_eff < MIN_N_EFF:
+        return found
+    # n / n_eff: the design effect, and that of unequal rates
+    return replace(found, needed=max(least, plan(a.sd, design_effect=max(1.0, a.n / a.n_eff))))
 
-    at: float
-    side: Side
-    score: float
-    weight: float
 
+def _looks_of(scores: Sides | Parts, *, flipped: bool) -> list[tuple[Estimate, Estimate]]:
+    """Return the estimates of both sides at each look, on the scale where 1 is best.
 
-def _apart(scores: Sides, test: Comparison, *, flipped: bool) -> Verdict:
-    """Run the unpaired test in the order of time, up to the decision.
-
-    The scores of one cluster (session, user, ...) are one bet, on their mean, at the time of the last of them: a
-    product over scores that are alike would decide wrongly too often. What the verdict says of numbers is in scores.
+    Where they served at the same time, and not in turns of many scores, their design effect is that of the difference:
+    what moves both alike is no dependence.
     """
-    bets = [
-        *_bets("champion", scores.champion, flipped=flipped),
-        *_bets("challenger", scores.challenger, flipped=flipped),
-    ]
-    bets.sort(key=lambda bet: bet.at)
-    for start, end in _looks(len(bets)):
-        batch = bets[start:end]
-        for side in _SIDES:
-            some = [bet for bet in batch if bet.side == side]
-            if some:
-                test.update(side, [bet.score for bet in some], [bet.weight for bet in some])
-        if test.verdict().decision != "not enough data":
-            break
-    verdict, size = test.verdict(), (len(scores.champion) + len(scores.challenger)) / max(1, len(bets))
-    more = None if verdict.more is None else round(verdict.more * size)
-    return replace(verdict, n=round(verdict.n * size), more=more)
-
-
-def _bets(side: Side, points: Sequence[Point], *, flipped: bool) -> Iterator[_Bet]:
-    weights, groups = _weights(points), groups_of([point.cluster for point in points])
-    members: dict[int, list[Point]] = {}
-    for point, group in zip(points, groups, strict=True):
-        members.setdefault(group, []).append(point)
-    for some in members.values():
-        score = fmean(on_scale(point.value or 0.0, flipped=flipped) for point in some)
-        weight = fmean(weights[point.sample_id] for point in some)
-        yield _Bet(max(point.started_at for point in some), side, score, weight)
-
-
-def _paired(pairs: Sequence[tuple[Point, Point]], test: PairedComparison, *, flipped: bool) -> Verdict:
-    """Run the paired test; a pair's rate is the product of both rates, as the sides were sampled independently."""
-    rates = [a.rate * b.rate for a, b in pairs]
-    least = min(rates, default=1.0)
-    for start, end in _looks(len(pairs)):
-        batch = pairs[start:end]
-        a, b = ([on_scale(pair[side].value or 0.0, flipped=flipped) for pair in batch] for side in (0, 1))
-        test.update(a, b, [least / rate for rate in rates[start:end]])
-        if test.verdict().decision != "not enough data":
-            break
-    return test.verdict()
-
-
-def _looks(count: int) -> Iterator[tuple[int, int]]:
-    """Yield the (start, end) of the batches between looks."""
-    start = 0
-    while start < count:
-        end = start + max(_BATCH, start // _GROWTH)
-        yield start, min(end, count)
-        start = end
-
-
-def _weights(points: Sequence[Point]) -> dict[str, float]:
-    least = min((point.rate for point in points), default=1.0)
-    return {point.sample_id: least / point.rate for point in points}
-
-
-def _compared(scores: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Compared:
     if isinstance(scores, Parts):
-        known = [estimate(side) for side in (scores.champion, scores.challenger)]
+        return looks_at(scores, flipped=flipped)
+    both = scores.champion, scores.challenger
+    at = [np.array([point.started_at for point in side]) for side in both]
+    times = np.sort(np.concatenate(at))
+    until = np.array([times[end - 1] for end in _looks(times.size)])
+    ends = [np.searchsorted(side, until, side="right") for side in at]
+    values = [_values(side, flipped=flipped) for side in both]
+    edges = _edges(*at)
+    if (overlap_of(scores) or 0.0) < APART or edges.size * _BLOCK < MIXED * min(map(len, at)):
+        effects = [_own_effects(*side, end) for side, end in zip(values, ends, strict=True)]
     else:
-        known = [mean_of(side) for side in (scores.champion, scores.challenger)]
+        blocks = [np.searchsorted(edges, side) for side in at]
+        sums = [sums_by(block, x, 1.0 / r, edges.size + 1) for block, (x, r) in zip(blocks, values, strict=True)]
+        effects = [design_effects(*sums)[np.searchsorted(edges, until, side="right")]] * 2
+    a, b = (
+        _estimates(*side, points, end, effect)
+        for side, points, end, effect in zip(values, both, ends, effects, strict=True)
+    )
+    return [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+
+
+def _edges(a: Array, b: Array) -> Array:
+    """Return the ends of the shortest successive times in which both sides have 10 scores, from their times."""
+    edges, i, j = [], 0, 0
+    while i + _BLOCK <= a.size and j + _BLOCK <= b.size:
+        edges.append(max(a[i + _BLOCK - 1], b[j + _BLOCK - 1]))
+        i, j = (int(np.searchsorted(side, edges[-1], side="right")) for side in (a, b))
+    return np.array(edges)
+
+
+def _is_named(scores: Sides) -> bool:
+    """Whether enough scores have the name of a session or end user."""
+    points = (*scores.champion, *scores.challenger)
+    named = sum(any(name[:2] in ("s:", "u:") for name in (point.cluster or "").split()) for point in points)
+    return named >= NAMED_SHARE * len(points)
+
+
+def _values(points: Sequence[Point], *, flipped: bool) -> tuple[Array, Array]:
+    """Return the scores, on the scale where 1 is best, and their rates."""
+    scores = [on_scale(point.value or 0.0, flipped=flipped) for point in points]
+    return np.array(scores), np.array([point.rate for point in points])
+
+
+def _own_effects(scores: Array, rates: Array, ends: NDArray[np.int64]) -> Array:
+    effects: Array = design_effects(block_sums(scores, 1.0 / rates, _BLOCK))[ends // _BLOCK]
+    return effects
+
+
+def _estimates(
+    scores: Array, rates: Array, points: Sequence[Point], ends: NDArray[np.int64], effects: Array
+) -> list[Estimate | None]:
+    """Return the estimates from the first so many scores, those of `points`; None for none.
+
+    The design effect is the larger of two: that of the clusters, and that of the order in time.
+    """
+    groups = np.array(groups_of([point.cluster for point in points]))
+    return [
+        with_effect(hajek(scores[:end], rates[:end], groups[:end]), float(effect)) if end else None
+        for end, effect in zip(ends, effects, strict=True)
+    ]
+
+
+def _paired(scores: Sides, pairs: Sequence[tuple[Point, Point]], test: SequentialTest, *, flipped: bool) -> Compared:
+    """Run the paired test; a pair's rate is the product of both rates, as the sides were sampled independently."""
+    kept = Sides(
+        app=scores.app,
+        metric=scores.metric,
+        champion=[a for a, _ in pairs],
+        challenger=[b for _, b in pairs],
+        left_out=scores.left_out + len(scores.champion) + len(scores.challenger) - 2 * len(pairs),
+    )
+    (a, rates_a), (b, rates_b) = (_values(side, flipped=flipped) for side in (kept.champion, kept.challenger))
+    halves, rates, ends = (b - a + 1.0) / 2.0, rates_a * rates_b, np.array([*_looks(len(pairs))], dtype=np.int64)
+    looks = _estimates(halves, rates, kept.champion, ends, _own_effects(halves, rates, ends))
+    for look in looks:
+        if look is not None and test.look_at_pairs(look) in ("roll back", "within the margin"):
+            break
+    arms = mean_of(kept.champion), mean_of(kept.challenger)
+    found = replace(_compared(kept, test.verdict(), arms), pairs=len(pairs))
+    last = looks[-1] if looks else None
+    if last is None:
+        return replace(found, reason="no question was answered by both versions")
+    sign, (low, high) = -1.0 if flipped else 1.0, confidence_sequence(last)
+    found = replace(found, difference=sign * (2.0 * last.mean - 1.0), ci_low=None, ci_high=None)
+    if last.n_eff >= MIN_N_EFF:
+        low, high = sorted((sign * (2.0 * low - 1.0), sign * (2.0 * high - 1.0)))
+        found = replace(found, ci_low=low, ci_high=high)
+    return found
+
+
+def _looks(count: int) -> Iterator[int]:
+    """Yield how many scores there are at each look."""
+    end = 0
+    while end < count:
+        end = min(count, end + max(_BATCH, end // _GROWTH))
+        yield end
+
+
+def _compared(scores: Sides | Parts, verdict: Verdict, known: tuple[Estimate | None, Estimate | None]) -> Compared:
     a, b = (_arm(side) for side in known)
     low, high = _interval(*known)
-    reason = ""
-    if pairs == 0:
-        reason = "no question was answered by both versions"
-    elif not (a.n and b.n):
-        reason = "no judge and version of the metric scored both versions"
     return Compared(
         app=scores.app,
         metric=scores.metric,
@@ -343,12 +380,11 @@ def _compared(scores: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> 
         challenger=b,
         decision=verdict.decision,
         difference=None if a.mean is None or b.mean is None else b.mean - a.mean,
-        pairs=pairs,
         for_roll_back=verdict.for_roll_back,
         for_ship=verdict.for_ship,
         more=verdict.more,
         left_out=scores.left_out,
-        reason=reason,
+        reason="" if a.n and b.n else "no judge and version of the metric scored both versions",
         ci_low=low,
         ci_high=high,
         overlap=overlap_of(scores),
@@ -401,6 +437,6 @@ def _arm(found: Estimate | None) -> Arm:
         ci_low=low,
         ci_high=high,
         n_eff=found.n_eff,
-        design_effect=found.design_effect if alike else None,
+        design_effect=found.design_effect if alike or found.design_effect > 1.0 else None,
         clusters=found.clusters if alike else None,
     )

@@ -16,7 +16,7 @@ from gaugeway.storage.stores.rollup_windows import joined, next_step
 from monitors.alerting.slices import narrowed, value_of
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, parts_of
-from monitors.analysis.ab_compare import ALPHA, Compared, Sides, compare, sides
+from monitors.analysis.ab_compare import ALPHA, MARGIN, Compared, Sides, compare, sides
 
 Pairing = Literal["auto", "question", "off"]
 PERIOD = "period"
@@ -26,7 +26,7 @@ AUTO_PAIRED_UP_TO = 20_000
 _FIRST_S = 3600.0
 _STEPS = {"quick_s": 0.03, "least_s": 900.0, "most_s": 86_400.0}
 _LATEST = 2000
-_AT_ONCE = 500
+_AT_ONCE, _PLANNED = 500, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class VersionQuery:
     Empty `metrics` means all. Up to `few` scores of both are read singly, so that they can be paired; more are read as
     histograms if the store has them, for at most `within_s` seconds. With `few` None, or without histograms, scores are
     read singly: at most `most` per version (and named metric), the oldest first, for at most `reading_s` seconds.
+    `margin` and `alpha` are those of the comparison.
     """
 
     by: str
@@ -53,6 +54,8 @@ class VersionQuery:
     within_s: float | None = None
     reading_s: float | None = None
     periods: tuple[tuple[float, float], tuple[float, float]] | None = None
+    margin: float = MARGIN
+    alpha: float = ALPHA
 
     @property
     def sides(self) -> tuple[tuple[str, tuple[float, float]], tuple[str, tuple[float, float]]]:
@@ -77,7 +80,7 @@ class ComparedVersions(NamedTuple):
 
 
 class UnknownVersionError(ValueError):
-    """Raised if a version has no score."""
+    """Raised if a version has no score; if the champion has some, it says how many of each a decision will take."""
 
 
 def period_of(text: str, now: float) -> tuple[float, float]:
@@ -114,11 +117,13 @@ async def read(store: Store, wanted: VersionQuery) -> Read:
     if wanted.few is not None:
         with suppress(Unsupported):
             return await _counted(store, wanted, *await _spread(store, wanted))
-    both, partial = [], False
+    both: list[list[Point]] = []
+    partial = False
     for value, times in wanted.sides:
         points, all_of_it = await _scores(store, wanted, value, [times], wanted.reading_s)
         if not points:
-            raise UnknownVersionError(await _missing(store, wanted, value, None if all_of_it else wanted.reading_s))
+            missing = await _missing(store, wanted, value, None if all_of_it else wanted.reading_s)
+            raise UnknownVersionError(missing + _plan(wanted, list(sides(*both, *both)) if both else []))
         both.append(points)
         partial = partial or not all_of_it
     return Read(list(sides(*both)), partial)
@@ -128,15 +133,15 @@ async def compare_versions(
     store: Store,
     wanted: VersionQuery,
     *,
-    margin: float,
-    alpha: float = ALPHA,
     lower_is_better: Callable[[str], bool],
 ) -> ComparedVersions:
     """Read the scores of both versions and compare them, those to the same question as pairs. Raises as `read`."""
     everything, partial = await read(store, wanted)
     keys = await keys_of(store, everything, "auto", most=wanted.few or AUTO_PAIRED_UP_TO)
     rows = await asyncio.to_thread(
-        lambda: compare(everything, margin=margin, alpha=alpha, keys=keys, lower_is_better=lower_is_better)
+        lambda: compare(
+            everything, margin=wanted.margin, alpha=wanted.alpha, keys=keys, lower_is_better=lower_is_better
+        )
     )
     return ComparedVersions(everything, rows, partial)
 
@@ -173,7 +178,8 @@ async def _counted(
     """Return the histograms of both versions, or single scores if there are few."""
     for (value, _), some in zip(wanted.sides, both, strict=True):
         if not some:
-            raise UnknownVersionError(_unknown(wanted, value, known, None if complete else wanted.within_s))
+            missing = _unknown(wanted, value, known, None if complete else wanted.within_s)
+            raise UnknownVersionError(missing + _plan(wanted, parts_of(both[0], both[0])))
     if complete and sum(histogram.n for some in both for histogram in some) <= (wanted.few or 0):
         read_ = []
         for (value, _), some in zip(wanted.sides, both, strict=True):
@@ -184,6 +190,15 @@ async def _counted(
             read_.append(points)
         return Read(list(sides(*read_)), partial=False)
     return Read(list(parts_of(*both)), not complete)
+
+
+def _plan(wanted: VersionQuery, champion: Sequence[Sides | Parts]) -> str:
+    """Return how many scores a decision takes, from the champion's scores compared with themselves; "" without any."""
+    rows = compare(champion, margin=wanted.margin, alpha=wanted.alpha)
+    needed = [f"{row.needed:,} for {row.metric} of {row.app}" for row in rows if row.needed is not None]
+    if not needed:
+        return ""
+    return f"; as {wanted.a!r} varies, a typical decision takes so many scores of each: {', '.join(needed[:_PLANNED])}"
 
 
 async def keys_of(

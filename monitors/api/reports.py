@@ -111,12 +111,19 @@ def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = zero
     ) -> dict[str, Any]:
         now = time.time()
         span: dict[str, Any] = {"since": now - since_s, "until": now + 1.0}
-        span |= {"few": MOST_QUESTIONS, "within_s": WITHIN_S, "most": MOST, "reading_s": READING_S}
+        span |= {
+            "margin": delta,
+            "alpha": alpha,
+            "few": MOST_QUESTIONS,
+            "within_s": WITHIN_S,
+            "most": MOST,
+            "reading_s": READING_S,
+        }
         wanted = VersionQuery(by=by, a=a, b=b, metrics=metric or (), app=app, **span)
         try:
             if by == PERIOD:
                 wanted = replace(wanted, periods=(period_of(a, now), period_of(b, now)))
-            found = await compare_versions(store, wanted, margin=delta, alpha=alpha, lower_is_better=lower_is_better)
+            found = await compare_versions(store, wanted, lower_is_better=lower_is_better)
         except (ValueError, OverflowError) as error:
             raise ClientException(str(error)) from error
         answer = {"by": by, "a": a, "b": b, "delta": delta, "alpha": alpha, "decision": comparing.decision(found.rows)}

@@ -42,7 +42,7 @@ def confidence_sequence(estimate: Estimate) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (0.647, 1.0)
     """
-    t, mean, variance = _with_pseudo_scores(estimate)
+    t, mean, variance = with_pseudo_scores(estimate)
     half = math.sqrt(variance) * _boundary(t)
     return max(0.0, min(estimate.mean, mean - half)), min(1.0, max(estimate.mean, mean + half))
 
@@ -63,7 +63,7 @@ def difference_sequence(a: Estimate, b: Estimate) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (0.043, 0.155)
     """
-    (t_a, mean_a, variance_a), (t_b, mean_b, variance_b) = (_with_pseudo_scores(estimate) for estimate in (a, b))
+    (t_a, mean_a, variance_a), (t_b, mean_b, variance_b) = (with_pseudo_scores(estimate) for estimate in (a, b))
     t = 4.0 * t_a * t_b / (t_a + t_b)
     middle, found = mean_b - mean_a, b.mean - a.mean
     half = math.sqrt((variance_a / t_a + variance_b / t_b) * t) * _boundary(t)
@@ -98,12 +98,12 @@ def closed_window(estimate: Estimate) -> tuple[float, float]:
     return max(0.0, min(estimate.mean, mean - half)), min(1.0, max(estimate.mean, mean + half))
 
 
-def _with_pseudo_scores(estimate: Estimate) -> tuple[float, float, float]:
-    """Return the effective number, mean and variance of the scores with the pseudo-scores."""
+def with_pseudo_scores(estimate: Estimate, each: float = _PSEUDO_SCORES) -> tuple[float, float, float]:
+    """Return the effective number, mean and variance of the scores with `each` pseudo-scores of 0, and of 1."""
     n = _effective(estimate)
-    t = n + 2.0 * _PSEUDO_SCORES
-    mean = (n * estimate.mean + _PSEUDO_SCORES) / t
-    squares = (n * (estimate.sd**2 + estimate.mean**2) + _PSEUDO_SCORES) / t
+    t = n + 2.0 * each
+    mean = (n * estimate.mean + each) / t
+    squares = (n * (estimate.sd**2 + estimate.mean**2) + each) / t
     return t, mean, max(0.0, squares - mean**2)
 
 

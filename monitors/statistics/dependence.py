@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import add, mul
 
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.statistics.eprocess import Array
+
 SCALES = (10.0, 40.0, 160.0, 640.0)
 """Sizes of the blocks that are compared, in independent scores of equal weight."""
 ASSUMED, ASSUMED_WEIGHT = 1.2, 6.0
@@ -111,3 +116,89 @@ class SerialDependence:
         blocks = [(next(numbers), next(numbers)) for _ in range(k)]
         self._last = [block if block[0] else None for block in blocks]
         self._open = [(next(numbers), next(numbers), next(numbers)) for _ in range(k)]
+
+
+_SCALES, _FACTOR, _GROUP, _TINY = 4, 4, 16, 1e-9
+_FIRST_ASSUMED, _PAIRS_ASSUMED = 2.0, 10.0
+
+
+def design_effects(blocks: Array, others: Array | None = None) -> Array:
+    """Return the design effect after the first 0, 1, ... blocks of scores in [0, 1] that are all there.
+
+    `blocks` are the sums of w, w x, w^2, w^2 x and w^2 x^2 of weights and scores in successive blocks (5 x k). With
+    `others`, those of a second sample in the same times, it is the effect for the difference of their means, from the
+    blocks in which both have scores: what moves both alike, such as the time of day, is no dependence that matters.
+
+    Each block is compared with the mean of up to 15 before it, so that blocks shorter than a conversation show the
+    dependence too, and so are 4, 16 and 64 blocks joined. What exceeds 1 is drawn to that of the next smaller blocks
+    times its growth from the blocks before those, 1 to 4, with the weight of ten pairs, and the estimate divided by one
+    plus its relative error sqrt(2/pairs); the largest counts. `SerialDependence` does this for a stream that must react
+    to a drop: here an incident may cost power.
+
+    >>> rng = np.random.default_rng(1)
+    >>> alone, fives = rng.random(5_000), np.repeat(rng.random(1_000), 5)
+    >>> [design_effects(block_sums(x, np.ones(5_000), 10))[[0, 50, 500]].round(1).tolist() for x in (alone, fives)]
+    [[1.0, 1.1, 1.0], [1.0, 8.0, 5.4]]
+    """
+    y, u, there = _means(blocks)
+    if others is not None:
+        y_others, u_others, there_too = _means(others)
+        y, u, there = y_others - y, u + u_others, there & there_too
+    at = np.concatenate([[0], np.cumsum(there)])
+    y, u, size = y[there], u[there], 1
+    effect, assumed, before = np.ones(at.size), np.full(at.size, _FIRST_ASSUMED), np.zeros(at.size)
+    for scale in range(_SCALES):
+        total, pairs = (sums[at // size] for sums in _against_the_ones_before(y, u))
+        weight = _PAIRS_ASSUMED + pairs
+        estimate = (_PAIRS_ASSUMED * assumed + total) / weight / (1.0 + np.sqrt(2.0 / weight))
+        effect = np.where(pairs > 0.0, np.maximum(effect, estimate), effect)
+        excess = np.maximum(0.0, estimate - 1.0)
+        assumed = 1.0 + excess * (np.clip(excess / np.maximum(before, _TINY), 1.0, _FACTOR) if scale else _FACTOR)
+        before = excess
+        whole = y.size // _FACTOR * _FACTOR
+        precision = (1.0 / u[:whole]).reshape(-1, _FACTOR)
+        u = 1.0 / precision.sum(axis=1)
+        y, size = u * (precision * y[:whole].reshape(-1, _FACTOR)).sum(axis=1), size * _FACTOR
+    return effect
+
+
+def block_sums(scores: Array, weights: Array, size: int) -> Array:
+    """Return the sums of whole blocks of `size` scores, as `design_effects` takes them."""
+    whole = scores.size // size * size
+    return sums_by(np.arange(whole) // size, scores[:whole], weights[:whole], whole // size)
+
+
+def sums_by(block: NDArray[np.int64], scores: Array, weights: Array, count: int) -> Array:
+    """Return the sums of `count` blocks, as `design_effects` takes them; `block` is the number of each score's."""
+    w, x = weights, scores
+    return np.stack([np.bincount(block, sums, count) for sums in (w, w * x, w * w, w * w * x, w * w * x * x)])
+
+
+def _means(blocks: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Return the blocks' means, their variances were the scores independent, and which blocks have scores.
+
+    The variance of a score is that of all blocks so far, drawn to 1/4 with the weight of one score: never 0.
+    """
+    there = blocks[0] > 0.0
+    total, tx, squares, sx, sxx = np.cumsum(blocks, axis=1)
+    total, squares = np.maximum(total, _TINY), np.maximum(squares, _TINY)
+    mean, n = tx / total, total**2 / squares
+    spread = np.maximum(0.0, sxx - 2.0 * mean * sx + mean**2 * squares) / squares
+    variance = (0.25 + n * spread) / (n + 1.0)
+    weight = np.where(there, blocks[0], 1.0)
+    return blocks[1] / weight, variance * blocks[2] / weight**2, there
+
+
+def _against_the_ones_before(y: Array, u: Array) -> tuple[Array, Array]:
+    """Return the sums over the first 0, 1, ... blocks of the ratios and of their number."""
+    padded = -y.size % _GROUP
+
+    def before(x: Array) -> Array:
+        groups = np.pad(x, (0, padded)).reshape(-1, _GROUP)
+        sums: Array = (np.cumsum(groups, axis=1) - groups).ravel()[: x.size]
+        return sums
+
+    known = np.arange(y.size) % _GROUP > 0
+    precision = np.where(known, before(1.0 / u), 1.0)
+    ratios = np.where(known, (y - before(y / u) / precision) ** 2 / (u + 1.0 / precision), 0.0)
+    return np.concatenate([[0.0], np.cumsum(ratios)]), np.concatenate([[0.0], np.cumsum(known)])

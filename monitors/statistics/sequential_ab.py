@@ -1,398 +1,189 @@
 """Sequential A/B test of a new version, valid when looked at after every score.
 
-Two hypotheses about the challenger B, the champion A and a margin, at least one of which is false unless both hold with
-equality::
+B is the challenger, A the champion. With the difference B - A and a margin three statements are tested::
 
-    H0 "good enough":  mean_B >= mean_A - margin      rejected: roll back
-    H0 "too bad":      mean_B <= mean_A - margin      rejected: ship
+    roll back          B - A < -margin           B is worse by more than the margin
+    ship               B - A > -margin           B is not worse by more than the margin
+    within the margin  -margin < B - A < margin  and neither is it better by more than the margin
 
-Each is rejected when its evidence, an e-process, reaches tests/alpha. By Ville's inequality the probability that a true
-one is ever rejected, for any number of looks, is at most alpha/tests. With `tests` comparisons (challengers, metrics)
-the probability that any of them ever decides wrongly is at most alpha, under any dependence (e-Bonferroni: a version is
+Each is made when the one-sided confidence sequence of the difference at the level alpha/tests lies on its side of the
+margin. Whatever the difference is, the probability that a wrong one is ever made, for any number of looks, is at most
+alpha/tests: the wrong ones all need the same one-sided sequence to miss. With `tests` comparisons (challengers,
+metrics) the probability that any is wrong is at most alpha, under any dependence between them (Bonferroni: a version is
 shipped or not on each comparison alone, so the family-wise error is what counts, not the false discovery rate).
 
-References: Ramdas, Grunwald, Vovk & Shafer, arXiv 2210.01948 (e-processes); Waudby-Smith & Ramdas, arXiv 2010.09686
-(the bets); docs/explanation/estimates.md#the-difference-of-two-versions (the infimum over the unknown mean of a
-product of e-processes).
+The sequence is asymptotic: it treats the means as normal with the estimated variance, which the strong approximation
+justifies in the limit of many scores (Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, arXiv 2103.06476).
+`benchmarks/statistics/stopping.py` measures what is left of the error at few scores and rare failures.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from statistics import NormalDist
+from typing import Literal, TypeAlias
 
-import numpy as np
+from monitors.statistics.confidence_sequence import with_pseudo_scores
+from monitors.statistics.weighted_mean import Estimate
 
-from gaugeway.storage.sums import WeightedSums
-from monitors.statistics import eprocess
-from monitors.statistics.eprocess import Array, checked
-from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+Decision: TypeAlias = Literal["ship", "roll back", "within the margin", "not enough data"]
 
-Arm: TypeAlias = Literal["champion", "challenger"]
-Decision: TypeAlias = Literal["ship", "roll back", "not enough data"]
-
-CELLS = 60
-_AT_ONCE = 64
-_TINY = 1e-9
-MIN_SCORES = 20
-"""Scores of each version before `more` is estimated."""
-_COST, _PAIRED_COST = 3.5, 2.1
-"""The cost of the mixture of bets against the best bet, in log evidence: measured, and ln 8."""
+MIN_SCORES = 10
+"""Minimum effective number of scores of each version (pairs) before a decision."""
+PSEUDO_SCORES = 4.0
+"""Scores of 0, and as many of 1, added to each version: at the level .01 two, as in intervals of .05, are too few where
+one version has ten times the scores of the other."""
+POINTS, SPREAD, SPREAD_WEIGHT = ((1.0, 0.25), (1.7, 0.5)), 6.0, 0.25
+"""The mixture: distances in margins with their weights, and the standard deviation and weight of a half-normal law of
+all others. What is to be decided is mostly of the size of the margin: equal versions are one margin away from -margin,
+and at a margin of .02 a loss of .05 is one and a half."""
+LEAST_SCALE = 0.01
+"""A smaller margin is taken for this one in the mixture."""
+POWER = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The current result. A decision, once reached, is final.
+    """The current result. A decision, once reached, stays, but that "ship" can become "within the margin".
 
-    `difference` is the challenger's mean minus the champion's, None before both have a score. `n` counts scores (pairs
-    in a paired comparison). `for_roll_back` and `for_ship` are log10 of the strongest evidence so far over the
-    threshold: the decision falls at 0. `more` estimates the number of further scores needed at the current split and
-    difference; None after the decision or while the difference is within its error.
+    `for_roll_back` and `for_ship` are log10 of the strongest evidence so far over the threshold: the decision falls at
+    0. `more` estimates the number of further scores needed at the current split and difference; None after the decision
+    or while the difference is within its error.
     """
 
     decision: Decision
-    difference: float | None
-    n: int
     for_roll_back: float
     for_ship: float
     more: int | None = None
 
-    def __str__(self) -> str:
-        if self.decision != "not enough data" or self.more is None:
-            return self.decision
-        return f"not enough data: needs about {self.more:,} more"
 
+class SequentialTest:
+    """The test of one comparison: takes the estimates from all scores so far at each look.
 
-class Comparison:
-    """The unpaired test: each exchange is answered by the champion or the challenger, with any split of the traffic.
-
-    For each of 60 cells [m, m'] of the unknown mean of B, pairs (k, l) of bets, and u either end of the cell::
-
-        F_kl(u) = prod_A ( 1 + g_k w (x - u - margin)/(m' + margin) )  prod_B ( 1 + g_l w (u - x)/(1 - m) )
-        E = min over cells of mean_kl min( F_kl(m), F_kl(m') )
-
-    E is the evidence against "good enough". If the mean of B is u, then under H0 that of A is <= u + margin, and F(u)
-    is a supermartingale. Its logarithm is concave in u, so that within a cell it is nowhere below the smaller of the
-    two ends, and E is below the mixture of F(u). "Too bad" is the same test of 1 - x with -margin.
-
-    Weights are w = pi_min/pi as in the detectors. Scores of the two versions must be independent; if both answer the
-    same questions use `PairedComparison`.
-
-    >>> comparison, rng = Comparison(margin=0.02, alpha=0.01), np.random.default_rng(1)
-    >>> for _ in range(40):
-    ...     comparison.update("champion", rng.beta(6.7, 1.2, 10))
-    ...     comparison.update("challenger", rng.beta(5.9, 2.0, 10))
-    >>> str(comparison.verdict())
+    >>> test = SequentialTest(margin=0.02, alpha=0.01)
+    >>> test.look(Estimate(mean=0.85, sd=0.3, n=900, n_eff=900.0), Estimate(mean=0.75, sd=0.3, n=900, n_eff=900.0))
     'roll back'
     """
 
     def __init__(self, margin: float = 0.02, alpha: float = 0.01, tests: int = 1) -> None:
-        _check(margin, alpha, tests)
-        self._margin = margin
-        self._threshold = math.log(tests / alpha)
-        # against "good enough", and against "too bad" by the mirror image
-        self._sides = (_Side(margin), _Side(-margin))
-        self._arms: dict[Arm, WeightedSums] = {"champion": WeightedSums(), "challenger": WeightedSums()}
-        self._progress = _Progress()
+        if not 0.0 <= margin < 1.0:
+            raise ValueError(f"the margin must be in [0, 1), got {margin!r}")
+        self._margin, self._threshold = margin, threshold(alpha, tests)
+        self._down = self._up = (
+            self._below
+        ) = -math.inf  # the strongest evidence for B - A < -margin, > -margin, < margin
+        self._decision: Decision = "not enough data"
+        self._more: int | None = None
 
-    def update(self, arm: Arm, scores: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> None:
-        """Add scores of one version. Raises ValueError, without a change, for scores or weights out of range."""
-        x, w = checked(list(scores), [1.0] * len(scores) if weights is None else list(weights))
-        if arm not in self._arms:
-            raise ValueError(f"expected champion or challenger, got {arm!r}")
-        self._arms[arm] += WeightedSums.of(x, w)
-        for side, values in zip(self._sides, (x, 1.0 - x), strict=True):
-            side.add(arm, values, w)
-        self._progress.see(self._sides[0].log_evidence(), self._sides[1].log_evidence(), self._threshold)
+    def look(self, champion: Estimate, challenger: Estimate) -> Decision:
+        """Look at the scores of both versions, which answered different requests; return the decision so far."""
+        (t_a, mean_a, v_a), (t_b, mean_b, v_b) = (with_pseudo_scores(e, PSEUDO_SCORES) for e in (champion, challenger))
+        smaller = min(champion.n_eff, challenger.n_eff)
+        return self._see(mean_b - mean_a, v_a / t_a + v_b / t_b, smaller, champion.n + challenger.n)
 
-    def verdict(self) -> Verdict:
-        """Return the current result."""
-        a, b = (hajek_from_sums(self._arms[arm]) for arm in ("champion", "challenger"))
-        n = sum(arm.n for arm in self._arms.values())
-        if a is None or b is None:
-            return self._progress.verdict(None, n, self._threshold, None)
-        difference = b.mean - a.mean
-        more = None
-        if min(a.n, b.n) >= MIN_SCORES:
-            worth = a.n_eff + b.n_eff
-            spread = (_variance(a) / a.n_eff + _variance(b) / b.n_eff) * worth
-            distance = difference + self._margin
-            more = _more(distance, spread, self._progress.missing(distance, self._threshold, _COST), worth, n)
-        return self._progress.verdict(difference, n, self._threshold, more)
-
-
-class PairedComparison:
-    """The paired test: both versions answered the same questions, which needs far fewer scores.
-
-    With d = (x_B - x_A + 1)/2 in [0, 1] the hypotheses are "mean d >= (1 - margin)/2" and "<=", and the evidence is the
-    mixture over the bets of prod(1 + g w (m0 - d)/(1 - m0)) and of prod(1 + g w (d - m0)/m0).
-
-    >>> comparison, rng = PairedComparison(margin=0.02, alpha=0.01), np.random.default_rng(1)
-    >>> easy = rng.random(300) < 0.8
-    >>> comparison.update(easy * 1.0, np.where(rng.random(300) < 0.15, 0.0, easy))
-    >>> str(comparison.verdict()), comparison.verdict().n
-    ('roll back', 300)
-    """
-
-    def __init__(self, margin: float = 0.02, alpha: float = 0.01, tests: int = 1) -> None:
-        _check(margin, alpha, tests)
-        self._threshold = math.log(tests / alpha)
-        self._m0 = (1.0 - margin) / 2.0
-        self._bets = eprocess.bets()
-        self._capital = np.zeros((2, len(self._bets)))
-        self._pairs = WeightedSums()
-        self._progress = _Progress()
-
-    def update(
-        self,
-        champion: Sequence[float] | Array,
-        challenger: Sequence[float] | Array,
-        weights: Sequence[float] | Array | None = None,
-    ) -> None:
-        """Add pairs of scores. Raises ValueError, without a change, for scores or weights outside their ranges."""
-        a, w = checked(list(champion), [1.0] * len(champion) if weights is None else list(weights))
-        b, _ = checked(list(challenger), w.tolist())
-        d = (b - a + 1.0) / 2.0
-        self._pairs += WeightedSums.of(d, w)
-        both = eprocess.drop_payoffs(d, w, self._m0), eprocess.rise_payoffs(d, w, self._m0)
-        self._capital += np.stack([eprocess.log_factors(side, self._bets).sum(axis=0) for side in both])
-        down, up = (float(value) for value in eprocess.log_mean(self._capital))
-        self._progress.see(down, up, self._threshold)
+    def look_at_pairs(self, halves: Estimate) -> Decision:
+        """Look at pairs of scores of the same question, by the estimate of (B - A + 1)/2."""
+        t, mean, variance = with_pseudo_scores(halves, PSEUDO_SCORES)
+        return self._see(2.0 * mean - 1.0, 4.0 * variance / t, halves.n_eff, halves.n)
 
     def verdict(self) -> Verdict:
         """Return the current result."""
-        d = hajek_from_sums(self._pairs)
-        if d is None:
-            return self._progress.verdict(None, 0, self._threshold, None)
-        more = None
-        if d.n >= MIN_SCORES:
-            missing = self._progress.missing(d.mean - self._m0, self._threshold, _PAIRED_COST)
-            more = _more(d.mean - self._m0, _variance(d), missing, d.n_eff, d.n)
-        return self._progress.verdict(2.0 * d.mean - 1.0, d.n, self._threshold, more)
-
-
-@lru_cache(maxsize=16)  # every app and metric of a comparison uses the same cells
-def cells(margin: float) -> tuple[Array, Array, Array]:
-    """Return the ends of the cells (2 x 60) and the bets per unit of score on A and on B (60 x 8 each).
-
-    Cells in which "mean_A <= u + margin" cannot hold for any u, as u + margin < 0, are left out.
-
-    >>> ends, on_a, on_b = cells(0.02)
-    >>> ends.shape, on_a.shape, float(on_a[-1, -1].round(3)), float(on_b[0, -1].round(3))
-    ((2, 60), (60, 8), 0.784, 0.8)
-    """
-    grid = np.arange(CELLS + 1) / CELLS
-    ends = np.stack([grid[:-1], grid[1:]])
-    ends = ends[:, ends[1] + margin > -_TINY]
-    found = (
-        ends,
-        eprocess.bets() / np.maximum(ends[1] + margin, _TINY)[:, None],
-        eprocess.bets() / (1.0 - ends[0])[:, None],
-    )
-    for capital in found:
-        capital.setflags(write=False)
-    return found
-
-
-def payoffs(scores: Array, weights: Array, points: Array) -> Array:
-    """Return w (x - u) for each point u, on two new last axes."""
-    return weights[..., None, None] * (scores[..., None, None] - points)
-
-
-def log_evidence(on_a: Array, on_b: Array) -> Array:
-    """Return ln E from the log capitals (..., 2 ends, cells, bets) on A and on B; leading axes are parallel streams."""
-    both = (on_a[..., :, None] + on_b[..., None, :]).min(axis=-4)
-    pairs = both.reshape(*both.shape[:-2], -1)
-    most = pairs.max(axis=-1)
-    # log-sum-exp relative to the largest term: faster than pairwise logaddexp
-    mixture: Array = most + np.log(np.exp(pairs - most[..., None]).mean(axis=-1))
-    lowest: Array = mixture.min(axis=-1)
-    return lowest
-
-
-class _Side:
-    """The log capitals of one of the two hypotheses."""
-
-    def __init__(self, margin: float) -> None:
-        self.margin = margin
-        self._ends, self._on_a, self._on_b = cells(margin)
-        self.shape = (*self._ends.shape, self._on_a.shape[-1])
-        self.size = math.prod(self.shape)
-        self._capital = np.zeros((2, *self.shape))
-
-    def add(self, arm: Arm, scores: Array, weights: Array) -> None:
-        # Equal scores have equal gains. In chunks: a large batch at once would take 100 MB.
-        unlike, counts = np.unique(np.stack([scores, weights]), axis=1, return_counts=True)
-        for start in range(0, counts.size, _AT_ONCE):
-            (x, w), n = unlike[:, start : start + _AT_ONCE], counts[start : start + _AT_ONCE]
-            if arm == "champion":
-                gains = payoffs(x, w, self._ends + self.margin)[..., None] * self._on_a
-            else:
-                gains = payoffs(x, w, self._ends)[..., None] * -self._on_b
-            self._capital[0 if arm == "champion" else 1] += np.einsum("i,i...->...", n.astype(float), np.log1p(gains))
-
-    def log_evidence(self) -> float:
-        return float(log_evidence(self._capital[0], self._capital[1]))
-
-    def gains(self, arm: Arm, scores: Array, weight: float) -> Array:
-        """Return what each score of this weight adds to the log capitals: (scores, ends, cells, bets)."""
-        weights = np.full(scores.shape, weight)
-        if arm == "champion":
-            return np.log1p(payoffs(scores, weights, self._ends + self.margin)[..., None] * self._on_a)
-        return np.log1p(payoffs(scores, weights, self._ends)[..., None] * -self._on_b)
-
-    def grow(self, on_a: Array, on_b: Array) -> Array:
-        """Add the gains between looks (first axis); return the evidence at each look."""
-        both = self._capital[:, None] + np.cumsum(np.stack([on_a, on_b]), axis=1)
-        self._capital = both[:, -1].copy()
-        return log_evidence(both[0], both[1])
-
-
-def side_of(margin: float) -> _Side:
-    """Return one of the two tests in its initial state."""
-    return _Side(margin)
-
-
-@dataclass(slots=True)
-class _Progress:
-    """The current and the strongest evidence for (roll back, ship), and the decision, if any."""
-
-    now: tuple[float, float] = (0.0, 0.0)
-    best: tuple[float, float] = (0.0, 0.0)
-    decision: Decision = "not enough data"
-
-    def see(self, down: float, up: float, threshold: float) -> None:
-        self.now, self.best = (down, up), (max(down, self.best[0]), max(up, self.best[1]))
-        if self.decision == "not enough data" and max(self.best) >= threshold:
-            self.decision = "roll back" if self.best[0] >= self.best[1] else "ship"
-
-    def missing(self, distance: float, threshold: float, cost: float) -> tuple[float, float]:
-        """Return the evidence needed from all scores together, and the minimum from future ones."""
-        return threshold + cost, threshold - self.now[distance > 0.0]
-
-    def verdict(self, difference: float | None, n: int, threshold: float, more: int | None) -> Verdict:
-        down, up = ((value - threshold) / math.log(10.0) for value in self.best)
-        open_ = self.decision == "not enough data"
+        down, up = (max(0.0, best) - self._threshold for best in (self._down, self._up))
         return Verdict(
-            decision=self.decision,
-            difference=difference,
-            n=n,
-            for_roll_back=down,
-            for_ship=up,
-            more=more if open_ else None,
+            decision=self._decision,
+            for_roll_back=down / math.log(10.0),
+            for_ship=up / math.log(10.0),
+            more=self._more if self._decision == "not enough data" else None,
         )
 
+    def _see(self, difference: float, variance: float, smaller: float, n: int) -> Decision:
+        if smaller < MIN_SCORES:
+            return self._decision
+        distance = difference + self._margin
+        self._down = max(self._down, log_evidence(-distance, variance, self._margin))
+        self._up = max(self._up, log_evidence(distance, variance, self._margin))
+        self._below = max(self._below, log_evidence(self._margin - difference, variance, self._margin))
+        if self._decision == "not enough data" and max(self._down, self._up) >= self._threshold:
+            self._decision = "roll back" if self._down >= self._up else "ship"
+        if self._decision == "ship" and self._below >= self._threshold:
+            self._decision = "within the margin"
+        self._more = None
+        if distance * distance > variance:
+            times = _times(abs(distance), variance, self._margin, self._threshold, 0.0)
+            self._more = max(1, math.ceil((times - 1.0) * n))
+        return self._decision
 
-def _check(margin: float, alpha: float, tests: int) -> None:
-    if not 0.0 <= margin < 1.0:
-        raise ValueError(f"the margin must be in [0, 1), got {margin!r}")
+
+def threshold(alpha: float, tests: int = 1) -> float:
+    """Return the ln of the evidence at which one of `tests` comparisons is decided. Raises ValueError out of range."""
     if not (0.0 < alpha < 1.0 and tests >= 1):
         raise ValueError(f"alpha must be in (0, 1) and tests at least 1, got {alpha!r} and {tests!r}")
+    return math.log(tests / alpha)
 
 
-def _variance(estimate: Estimate) -> float:
-    """Return the variance of the scores, shrunk towards 1/4 by one score."""
-    return (0.25 + estimate.n_eff * estimate.sd**2) / (estimate.n_eff + 1.0)
+def log_evidence(distance: float, variance: float, margin: float) -> float:
+    """Return the ln of the evidence that a mean is above 0, from its estimate `distance` of that variance.
 
+    With the information I = 1/variance, in which the estimate is a Brownian motion S = I distance, it is a mixture of
+    likelihood ratios, each a martingale if the mean is 0 and a supermartingale if it is less; Ville's inequality gives
+    the sequence (Robbins 1970; the one-sided normal mixture: Howard, Ramdas, McAuliffe & Sekhon, arXiv 1810.08240)::
 
-def _more(distance: float, spread: float, missing: tuple[float, float], worth: float, n: int) -> int | None:
-    """Return the number of further scores needed; None if the distance is within its own error.
+        .25 L(margin) + .5 L(1.7 margin) + .25 * 2 Phi(z sqrt(r)) exp(z^2 r/2)/sqrt(1 + k)
+        L(d) = exp(d S - d^2 I/2)    k = I (6 margin)^2    r = k/(1 + k)    z = S/sqrt(I)
 
-    The best bets around the least favourable mean multiply the evidence by exp(distance^2/(2 spread)) per score, with
-    spread = variance_A/share_A + variance_B/share_B. `worth` is the effective number of the n scores so far.
+    >>> round(log_evidence(0.03, 0.0065**2, 0.02), 2), round(log_evidence(-0.03, 0.0065**2, 0.02), 1)
+    (9.99, -6.1)
     """
-    if distance * distance <= spread / worth:
-        return None
-    a_score = distance * distance / (2.0 * spread)
-    in_all, to_come = missing
-    return max(1, math.ceil(max(in_all / a_score - worth, to_come / a_score) * n / worth))
+    scale, information = max(margin, LEAST_SCALE), 1.0 / variance
+    terms = [math.log(weight) + at * scale * information * (distance - at * scale / 2.0) for at, weight in POINTS]
+    k, z = information * (SPREAD * scale) ** 2, distance * math.sqrt(information)
+    r = k / (1.0 + k)
+    tail = math.erfc(-z * math.sqrt(r / 2.0))  # 2 Phi
+    if tail > 0.0:
+        terms.append(math.log(SPREAD_WEIGHT) + math.log(tail) + z * z * r / 2.0 - math.log1p(k) / 2.0)
+    high = max(terms)
+    return high + math.log(sum(math.exp(term - high) for term in terms))
 
 
-STEPS = 100
-"""Steps of the score grid between 0 and 1."""
-_GRID = np.linspace(0.0, 1.0, STEPS + 1)
-_FEW_WEIGHTS = 6
-_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
-"""The weight grid, used if there are more distinct weights than `_FEW_WEIGHTS`."""
+def scores_needed(
+    sd: float,
+    *,
+    margin: float,
+    distance: float | None = None,
+    alpha: float = 0.01,
+    tests: int = 1,
+    design_effect: float = 1.0,
+) -> int:
+    """Return the number of scores of each version with which a true difference is decided in 80 % of the runs.
 
+    The difference is `distance` away from -margin, by default one margin: versions that are equal (ship), or a loss of
+    twice the margin (roll back). Both have half the traffic and scores of standard deviation `sd`. Looks before the
+    last one add a few per cent of the runs.
 
-class ScoreBins(NamedTuple):
-    """Binned scores of one version, as columns of one length.
-
-    A row holds the `n` scores in [k, k + 1)/100 (the last bin is closed) of weight `weight` that arrived before look
-    number `look`; `x` is their sum, `x2` the sum of their squares.
+    >>> scores_needed(0.25, margin=0.02, distance=0.03), scores_needed(0.25, margin=0.02)
+    (2380, 5982)
     """
-
-    look: Array
-    k: Array
-    n: Array
-    x: Array
-    x2: Array
-    weight: Array
-
-    @classmethod
-    def of(cls, rows: Iterable[Sequence[float] | Array]) -> ScoreBins:
-        """Build from rows of the six values, or from arrays of such rows."""
-        return cls(*np.array([*rows], dtype=np.float64).reshape(-1, len(cls._fields)).T)
+    away = max(margin, LEAST_SCALE) if distance is None else distance
+    if not (sd >= 0.0 and away > 0.0 and design_effect >= 1.0):
+        raise ValueError("expected a standard deviation, a distance above 0 and a design effect of at least 1")
+    per_score = 2.0 * max(sd, LEAST_SCALE) ** 2 * design_effect
+    quantile = NormalDist().inv_cdf(POWER)
+    return math.ceil(_times(away, per_score, margin, threshold(alpha, tests), quantile))
 
 
-class CountedComparison(Comparison):
-    """The unpaired test on binned scores, with many looks in one call.
+def _times(distance: float, variance: float, margin: float, needed: float, quantile: float) -> float:
+    """Return how many times the information the evidence needs, if the estimate lies `quantile` errors too low."""
 
-    >>> good, bad = [(0, 90, 300, 271.5, 245.8, 1.0)], [(0, 70, 300, 211.5, 149.2, 1.0)]
-    >>> str(CountedComparison(margin=0.02, alpha=0.01).judge(1, ScoreBins.of(good), ScoreBins.of(bad)))
-    'roll back'
-    """
+    def enough(times: float) -> bool:
+        left = variance / times
+        return log_evidence(distance - quantile * math.sqrt(left), left, margin) >= needed
 
-    def judge(self, looks: int, champion: ScoreBins, challenger: ScoreBins) -> Verdict:
-        """Evaluate `looks` looks in order, up to the decision."""
-        arms: dict[Arm, ScoreBins] = {"champion": champion, "challenger": challenger}
-        for arm, bins in arms.items():
-            self._arms[arm] += WeightedSums.of_groups(n=bins.n, x=bins.x, x2=bins.x2, w=bins.weight)
-        shared = {arm: _shared(looks, bins) for arm, bins in arms.items()}
-        seen = []
-        for side, mirrored in zip(self._sides, (False, True), strict=True):
-            on = {arm: _gained(side.margin, arm, *shared[arm], mirrored=mirrored) for arm in arms}
-            seen.append(side.grow(on["champion"], on["challenger"]))
-        for down, up in zip(*seen, strict=True):
-            self._progress.see(float(down), float(up), self._threshold)
-            if self._progress.decision != "not enough data":
-                break
-        return self.verdict()
-
-
-def _shared(looks: int, given: ScoreBins) -> tuple[Array, Array]:
-    """Return the weights, and the split score counts by (look, weight, grid point)."""
-    weights = np.unique(given.weight)
-    if len(weights) > _FEW_WEIGHTS:
-        weights = np.array(_WEIGHTS)
-    counts = np.zeros((looks, len(weights), STEPS + 1))
-    look, k = given.look.astype(int), given.k.astype(int)
-    upper = np.clip(given.x * STEPS - given.k * given.n, 0.0, given.n)
-    at = np.searchsorted(weights, given.weight)
-    under = np.maximum(at - 1, 0)
-    gap = np.where(at > under, weights[at] - weights[under], 1.0) if len(weights) else np.ones(0)
-    below = (weights[at] - given.weight) / gap if len(weights) else np.ones(0)
-    for place, share in ((at, 1.0 - below), (under, below)):
-        np.add.at(counts, (look, place, k), share * (given.n - upper))
-        np.add.at(counts, (look, place, k + 1), share * upper)
-    return weights, counts
-
-
-def _gained(margin: float, arm: Arm, weights: Array, counts: Array, *, mirrored: bool) -> Array:
-    """Return what the scores between looks add to the log capitals."""
-    side = side_of(margin)
-    total = np.zeros((counts.shape[0], side.size))
-    for place, weight in enumerate(weights):
-        some = counts[:, place, ::-1] if mirrored else counts[:, place]
-        total += some @ _gains(margin, arm, float(weight))
-    return total.reshape(-1, *side.shape)
-
-
-@lru_cache(maxsize=24)  # 0.8 MB each; the same for every app and metric of a page
-def _gains(margin: float, arm: Arm, weight: float) -> Array:
-    side = side_of(margin)
-    return np.ascontiguousarray(side.gains(arm, _GRID, weight)).reshape(len(_GRID), side.size)
+    high = 1.0
+    while not enough(high):
+        high *= 2.0
+    low = high / 2.0
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gaugeway.storage.sums import WeightedSums
 
@@ -27,7 +29,10 @@ class Estimate:
     clusters: int | None = field(default=None, repr=False)
 
 
-def hajek(values: Sequence[float], rates: Sequence[float], clusters: Sequence[int] | None = None) -> Estimate:
+Numbers: TypeAlias = Sequence[float] | NDArray[np.float64]
+
+
+def hajek(values: Numbers, rates: Numbers, clusters: Sequence[int] | NDArray[np.int64] | None = None) -> Estimate:
     """Estimate the mean over all traffic from scores sampled with probabilities `rates`.
 
     With weights w = 1/rate (Hajek's ratio estimator; docs/explanation/estimates.md#the-mean)::
@@ -64,7 +69,7 @@ def hajek(values: Sequence[float], rates: Sequence[float], clusters: Sequence[in
     total, squares = float(weights.sum()), float((weights**2).sum())
     mean = float((weights * x).sum()) / total
     variance = float((weights**2 * (x - mean) ** 2).sum())
-    effect, groups = 1.0, None if clusters is None else len(set(clusters))
+    effect, groups = 1.0, None if clusters is None else np.unique(clusters).size
     if groups is not None and 1 < groups < x.size and variance > 0.0:
         sums = np.bincount(np.unique(np.asarray(clusters), return_inverse=True)[1], weights=weights * (x - mean))
         effect = max(1.0, float((sums**2).sum()) * groups / (groups - 1) / variance)

@@ -1,4 +1,4 @@
-"""Compare: two versions of an app on its own traffic, or two periods. Ship, roll back, or not enough data."""
+"""Compare: two versions of an app on its own traffic, or two periods, and what their difference says to do."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ PERIODS = ("14d..7d", "7d..now")
 """Periods compared by default."""
 FINE_S, FINE_WITHIN_S = 6 * 3600.0, 0.15
 """Histograms are of hours: up to this span they are read again in shorter bins for the chart, within this time."""
-VERSION_WORDS = {"ship": "ship", "roll back": "roll back", "not enough data": "not enough data"}
-PERIOD_WORDS = {"ship": "not worse", "roll back": "worse", "not enough data": "not enough data"}
+VERSION_WORDS = {name: name for name in ("ship", "roll back", "within the margin", "not enough data")}
+PERIOD_WORDS = VERSION_WORDS | {"ship": "not worse", "roll back": "worse"}
 """What the decisions are called: a period is neither shipped nor rolled back."""
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…", "differs": "≠", "within the margin": "≈"}
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
@@ -205,7 +205,7 @@ def rows_of(
 ) -> tuple[list[Row], Markup]:
     """Table rows with their charts, decided ones first; and the scale of their plots."""
     sides = {(sides_of.app, sides_of.metric): sides_of for sides_of in everything}
-    order = ("roll back", "ship", "not enough data", "differs", "within the margin")
+    order = ("roll back", "ship", "within the margin", "not enough data", "differs")
     effects = {
         (row.app, row.metric): effect_of(
             row.difference, row.ci_low, row.ci_high, lower_is_better=is_best_at_0(row.metric)
@@ -215,7 +215,7 @@ def rows_of(
     }
     scale = reach(effects.values(), margin)
     rows = []
-    for row in sorted(compared, key=lambda row: (order.index(row.decision), row.app, row.metric)):
+    for row in sorted(compared, key=lambda row: (not row.directed, order.index(row.decision), row.app, row.metric)):
         key = (row.app, row.metric)
         about = f"B - A {signed(row.difference)}, 95 % interval {interval(row.ci_low, row.ci_high)}"
         plot = forest_row(effects[key], reach=scale, margin=margin, title=about) if key in effects else Markup("")
@@ -314,8 +314,9 @@ class Comparisons:
             within_s=WITHIN_S,
             reading_s=READING_S,
             periods=periods,
+            margin=wanted.margin,
         )
-        found = await compare_versions(self._store, query, margin=wanted.margin, lower_is_better=self._is_best_at_0)
+        found = await compare_versions(self._store, query, lower_is_better=self._is_best_at_0)
         drawn = await finer(self._store, found.everything, query)
         draw = partial(rows_of, names=(wanted.a, wanted.b), margin=wanted.margin, is_best_at_0=self._is_best_at_0)
         rows, axis = await asyncio.to_thread(draw, drawn, found.rows)

@@ -16,7 +16,7 @@ from monitors.analysis.ab_query import UnknownVersionError, VersionQuery, read
 
 DAY = 86_400.0
 T0 = 1_700_000_000.0 // DAY * DAY
-COUNT = 600
+COUNT = 1_200
 WHOLE = Query(since=T0, until=T0 + 4 * DAY)
 
 
@@ -59,7 +59,9 @@ def close(found, expected):
     for name in ("champion", "challenger"):
         one, other = getattr(found, name), getattr(expected, name)
         assert one.n == other.n
-        assert [one.mean, one.ci_low, one.ci_high] == pytest.approx([other.mean, other.ci_low, other.ci_high])
+        assert one.mean == pytest.approx(other.mean)
+        # the design effect is estimated from hours here, from blocks of scores there
+        assert [one.ci_low, one.ci_high] == pytest.approx([other.ci_low, other.ci_high], abs=0.15)
     assert found.difference == pytest.approx(expected.difference)
     assert found.left_out == expected.left_out
 

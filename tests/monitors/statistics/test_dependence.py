@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.dependence import ASSUMED, CAUTION, GROWTH, SerialDependence
+from monitors.statistics.dependence import ASSUMED, CAUTION, GROWTH, SerialDependence, block_sums, design_effects
 
 
 def sessions(rng: np.random.Generator, n: int, length: int, correlation: float) -> list[float]:
@@ -61,3 +61,43 @@ def test_a_restart_changes_nothing() -> None:
     second.state = first.state
     second.add(scores[2_000:])
     assert second.design_effect == whole.design_effect
+
+
+def final_effect(scores: list[float], weights: list[float] | None = None) -> float:
+    x = np.array(scores)
+    w = np.ones(x.size) if weights is None else np.array(weights)
+    return float(design_effects(block_sums(x, w, 10))[-1])
+
+
+@pytest.mark.parametrize(("length", "correlation"), [(5, 0.3), (5, 0.8), (20, 0.2), (40, 0.5)])
+def test_of_scores_that_are_all_there_it_is_near_that_of_the_sessions(length: int, correlation: float) -> None:
+    rng = np.random.default_rng(21)
+    found = [final_effect(sessions(rng, 8_000, length, correlation)) for _ in range(12)]
+    assert 0.8 < np.median(found) / (1.0 + (length - 1.0) * correlation) < 1.5
+
+
+def test_of_independent_scores_it_costs_little() -> None:
+    rng = np.random.default_rng(22)
+    alone = [final_effect(rng.random(3_000).tolist()) for _ in range(12)]
+    assert np.mean(alone) < 1.12
+
+
+def test_what_moves_two_versions_alike_is_no_dependence_of_their_difference() -> None:
+    rng = np.random.default_rng(23)
+    wave = 0.1 * np.sin(np.arange(20_000) / 10_000 * 2.0 * np.pi)
+    a, b = (block_sums(0.5 + wave + 0.1 * rng.normal(size=20_000), np.ones(20_000), 10) for _ in range(2))
+    assert design_effects(a, b)[-1] < 1.3
+    assert design_effects(a)[-1] > 5.0
+
+
+def test_the_effect_of_a_prefix_is_that_of_its_scores() -> None:
+    rng = np.random.default_rng(24)
+    x, w = np.array(sessions(rng, 1_000, 10, 0.5)), rng.choice([0.5, 1.0], size=1_000)
+    ends = [0, 1, 2, 33, 64, 100]
+    alone = [design_effects(block_sums(x[: 10 * end], w[: 10 * end], 10))[-1] for end in ends]
+    assert design_effects(block_sums(x, w, 10))[ends].tolist() == pytest.approx(alone)
+    assert alone[:2] == [1.0, 1.0]
+
+
+def test_equal_scores_have_no_effect_of_their_order() -> None:
+    assert final_effect([1.0] * 2_000) == 1.0

@@ -1,235 +1,179 @@
-"""Champion and challenger: wrong decisions under continuous looking, decisions, words, state, what is refused."""
+"""Champion and challenger: wrong decisions under continuous looking, decisions, words, plans, what is refused."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 
-from monitors.statistics import eprocess
-from monitors.statistics.sequential_ab import (
-    CELLS,
-    Comparison,
-    PairedComparison,
-    cells,
-    log_evidence,
-    payoffs,
-)
+from gaugeway.storage.sums import WeightedSums
+from monitors.statistics.sequential_ab import MIN_SCORES, SequentialTest, log_evidence, scores_needed
+from monitors.statistics.weighted_mean import Estimate, hajek, hajek_from_sums
+
+LEVEL = math.log(100.0)
 
 
 def binary(rng, mean, n):
     return (rng.random(n) < mean).astype(float)
 
 
-def played(comparison, rng, champion, challenger, *, batches=400, size=10):
-    for _ in range(batches):
-        comparison.update("champion", binary(rng, champion, size))
-        comparison.update("challenger", binary(rng, challenger, size))
-        if comparison.verdict().decision != "not enough data":
+def prefixes(scores, ends, weights=None):
+    """The estimates from the first so many scores."""
+    x, w = np.asarray(scores), np.ones(len(scores)) if weights is None else np.asarray(weights)
+    return [hajek_from_sums(WeightedSums.of(x[:end], w[:end])) for end in ends]
+
+
+def played(a, b, *, margin=0.02, every=20, tests=1):
+    """The test after every 20 scores of each, up to a decision other than "ship"."""
+    test = SequentialTest(margin, 0.01, tests)
+    ends = range(every, min(len(a), len(b)) + 1, every)
+    for champion, challenger in zip(prefixes(a, ends), prefixes(b, ends), strict=True):
+        if test.look(champion, challenger) in ("roll back", "within the margin"):
             break
-    return comparison.verdict()
+    return test.verdict(), champion.n
 
 
-def evidence_path(rng, mean_a, mean_b, margin, *, runs, n, every=10):
-    """The evidence against "good enough" in many comparisons at once, looked at after every 10 scores of each."""
-    ends, on_a, on_b = cells(margin)
-    a = np.zeros((runs, *ends.shape, on_a.shape[-1]))
-    b = np.zeros_like(a)
-    one = np.ones(runs)
-    for t in range(n):
-        a += np.log1p(payoffs(binary(rng, mean_a, runs), one, ends + margin)[..., None] * on_a)
-        b += np.log1p(payoffs(binary(rng, mean_b, runs), one, ends)[..., None] * -on_b)
-        if t % every == every - 1:
-            yield log_evidence(a, b)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("mean_a", "mean_b", "margin"), [(0.8, 0.8, 0.0), (0.5, 0.45, 0.05)])
-def test_a_version_exactly_at_the_margin_is_hardly_ever_rolled_back_however_often_one_looks(mean_a, mean_b, margin):
+@pytest.mark.parametrize("margin", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("drift", [0.0, -0.02])
+def test_the_evidence_of_what_is_not_so_is_no_more_than_1_on_average(margin, drift):
+    """In information time: S is a Brownian motion with a drift of 0 or less, and E exp(evidence) <= 1 at any time."""
     rng = np.random.default_rng(1)
-    best = np.full(50, -np.inf)
-    for evidence in evidence_path(rng, mean_a, mean_b, margin, runs=50, n=400):
-        best = np.maximum(best, evidence)
-    # at the level .2: at most 10 are expected, and an e-process that is no supermartingale gives far more
-    assert (best >= np.log(5.0)).sum() <= 10
+    for information in (1.0 / 0.05**2, 1.0 / 0.015**2):
+        estimates = drift + rng.normal(size=20_000) / math.sqrt(information)
+        values = [math.exp(log_evidence(float(x), 1.0 / information, margin)) for x in estimates]
+        assert np.mean(values) < 1.15 if drift == 0.0 else np.mean(values) < 0.9
 
 
-def test_the_mean_evidence_of_a_true_hypothesis_does_not_grow():
-    rng = np.random.default_rng(2)
-    *_, last = evidence_path(rng, 0.5, 0.5, 0.0, runs=400, n=30)
-    assert np.exp(last).mean() <= 1.0
-
-
-@pytest.mark.parametrize("u", [0.0, 0.015, 0.31, 0.8, 1.0 - 1e-9])
-@pytest.mark.parametrize("margin", [0.0, 0.02, -0.02, -0.0117, -1.0 / 60.0, -0.3])
-def test_no_bet_can_lose_more_than_it_has_and_all_are_fair_in_every_cell(u, margin):
-    ends, on_a, on_b = cells(margin)
-    for x in (0.0, 1.0):
-        assert (1.0 + (x - ends - margin)[..., None] * on_a >= -1e-12).all()
-        assert (1.0 - (x - ends)[..., None] * on_b >= -1e-12).all()
-    reachable = u + margin >= 0.0
-    covered = ((ends[0] <= u) & (u <= ends[1])).any()
-    assert covered or not reachable  # whatever mean the champion may have has its cell
-
-
-def test_the_evidence_is_below_that_of_the_true_mean_whichever_it_is():
-    rng = np.random.default_rng(3)
-    x, y = binary(rng, 0.8, 200), binary(rng, 0.7, 200)
-    ends, on_a, on_b = cells(0.0)
-    a = np.log1p((x[:, None, None] - ends)[..., None] * on_a).sum(axis=0)
-    b = np.log1p(-(y[:, None, None] - ends)[..., None] * on_b).sum(axis=0)
-    total = float(log_evidence(a, b))
-    assert total > 0.0
-    for u in np.linspace(0.0, 1.0, 10 * CELLS + 1):
-        cell = min(int(u * CELLS), CELLS - 1)
-        at_a = np.log1p((x - u)[:, None] * on_a[cell]).sum(axis=0)
-        at_b = np.log1p(-(y - u)[:, None] * on_b[cell]).sum(axis=0)
-        assert total <= eprocess.log_mean((at_a[:, None] + at_b).ravel()) + 1e-9
+@pytest.mark.parametrize(("mean", "margin"), [(0.85, 0.02), (0.5, 0.05), (0.99, 0.02)])
+def test_a_version_exactly_at_the_margin_is_hardly_ever_decided_however_often_one_looks(mean, margin):
+    rng, decided = np.random.default_rng(2), []
+    for _ in range(150):
+        found, _ = played(binary(rng, mean, 1_500), binary(rng, mean - margin, 1_500), margin=margin)
+        decided.append(found.decision)
+    assert decided.count("roll back") <= 5
+    assert len(decided) - decided.count("not enough data") <= 9
 
 
 def test_a_clearly_worse_version_is_rolled_back_and_a_clearly_better_one_ships():
     rng = np.random.default_rng(4)
-    worse = played(Comparison(), rng, 0.85, 0.7)
-    better = played(Comparison(), rng, 0.7, 0.85)
-    assert (worse.decision, better.decision) == ("roll back", "ship")
-    assert worse.difference < -0.05 < 0.05 < better.difference
-    assert max(worse.n, better.n) < 1500
-    assert (worse.more, better.more) == (None, None)
+    worse, n = played(binary(rng, 0.85, 2_000), binary(rng, 0.7, 2_000))
+    better, m = played(binary(rng, 0.7, 2_000), binary(rng, 0.85, 2_000))
+    assert (worse.decision, better.decision, worse.more, better.more) == ("roll back", "ship", None, None)
+    assert (max(n, 100), m) == (n, 2_000)  # after "ship" it looks on: it might be within the margin
     assert worse.for_roll_back >= 0.0 > worse.for_ship
 
 
-def test_an_equal_version_ships_within_a_margin_and_is_undecided_without():
-    rng = np.random.default_rng(5)
-    assert played(Comparison(margin=0.1), rng, 0.8, 0.8).decision == "ship"
-    assert played(Comparison(margin=0.0), rng, 0.8, 0.8, batches=40).decision == "not enough data"
+def test_an_equal_version_is_within_the_margin_in_the_end():
+    rng, test = np.random.default_rng(5), SequentialTest(margin=0.05)
+    a, b, ends = binary(rng, 0.9, 6_000), binary(rng, 0.9, 6_000), range(100, 6_001, 100)
+    said = [test.look(x, y) for x, y in zip(prefixes(a, ends), prefixes(b, ends), strict=True)]
+    assert (said[0], said[-1]) == ("not enough data", "within the margin")
 
 
-def test_any_split_of_the_traffic_will_do():
+def test_a_much_better_version_ships_and_is_never_within_the_margin():
+    estimates = [Estimate(mean=mean, sd=0.1, n=5_000, n_eff=5_000.0) for mean in (0.5, 0.9)]
+    test = SequentialTest(margin=0.05)
+    assert [test.look(*estimates) for _ in range(2)] == ["ship", "ship"]
+
+
+def test_without_a_margin_equal_versions_are_undecided():
     rng = np.random.default_rng(6)
-    comparison = Comparison(margin=0.0)
-    for _ in range(120):
-        comparison.update("champion", binary(rng, 0.85, 45))
-        comparison.update("challenger", binary(rng, 0.65, 5))
-    assert comparison.verdict().decision == "roll back"
+    assert played(binary(rng, 0.8, 800), binary(rng, 0.8, 800), margin=0.0)[0].decision == "not enough data"
 
 
 def test_sampling_bad_answers_more_often_needs_the_weights():
     rng = np.random.default_rng(7)
-    weighted, plain = Comparison(margin=0.0), Comparison(margin=0.0)
-    for _ in range(150):
-        a, b = binary(rng, 0.8, 40), binary(rng, 0.8, 40)
-        rate = np.where(b < 0.5, 0.8, 0.2)  # the challenger's bad answers are looked for
-        kept = rng.random(40) < rate
-        for comparison, weights in ((weighted, 0.2 / rate[kept]), (plain, None)):
-            comparison.update("champion", a[rng.random(40) < 0.5])
-            comparison.update("challenger", b[kept], weights)
-    assert weighted.verdict().decision == "not enough data"
-    assert abs(weighted.verdict().difference) < 0.05
-    assert plain.verdict().decision == "roll back"
+    a, b = binary(rng, 0.8, 3_000), binary(rng, 0.8, 6_000)
+    rates = np.where(b < 0.5, 0.8, 0.2)  # the challenger's bad answers are looked for
+    kept = rng.random(b.size) < rates
+    champion = hajek(a.tolist(), [1.0] * a.size)
+    weighted, plain = hajek(b[kept], rates[kept]), hajek(b[kept], np.ones(int(kept.sum())))
+    assert SequentialTest().look(champion, weighted) == "not enough data"
+    assert SequentialTest().look(champion, plain) == "roll back"
 
 
-def test_the_words_say_about_how_many_more_are_needed():
-    ratios = []
-    for seed in range(12):
-        rng, comparison = np.random.default_rng(seed), Comparison(margin=0.0)
-        for _ in range(4):
-            comparison.update("champion", binary(rng, 0.85, 50))
-            comparison.update("challenger", binary(rng, 0.74, 50))
-        said = comparison.verdict()
-        if said.more is not None:
-            assert str(said) == f"not enough data: needs about {said.more:,} more"
-            reached = played(comparison, rng, 0.85, 0.74)
-            assert reached.decision == "roll back"
-            ratios.append(said.more / (reached.n - said.n))
-    assert len(ratios) >= 6
-    assert 0.5 < np.median(ratios) < 2.0
+def test_dependent_scores_are_worth_less():
+    champion = Estimate(mean=0.85, sd=0.3, n=1_500, n_eff=1_500.0)
+    alone = Estimate(mean=0.77, sd=0.3, n=1_500, n_eff=1_500.0)
+    alike = Estimate(mean=0.77, sd=0.3, n=1_500, n_eff=150.0, design_effect=10.0)
+    assert SequentialTest().look(champion, alone) == "roll back"
+    assert SequentialTest().look(champion, alike) == "not enough data"
 
 
-def test_nobody_can_tell_how_many_more_when_the_difference_is_within_its_error():
-    assert Comparison().verdict().more is None
-    assert str(Comparison().verdict()) == "not enough data"
-    comparison = Comparison(margin=0.0)
-    comparison.update("champion", [0.0, 1.0] * 50)
-    comparison.update("challenger", [1.0, 0.0] * 50)
-    assert (comparison.verdict().difference, comparison.verdict().more) == (0.0, None)
+def test_it_says_about_how_many_more_are_needed():
+    test = SequentialTest(margin=0.02)
+    a, b = (Estimate(mean=mean, sd=0.3, n=400, n_eff=400.0) for mean in (0.85, 0.78))
+    test.look(a, b)
+    more = test.verdict().more
+    assert more is not None
+    at_last = [Estimate(mean=e.mean, sd=0.3, n=(n := 400 + more // 2), n_eff=float(n)) for e in (a, b)]
+    too_few = [Estimate(mean=e.mean, sd=0.3, n=(n := 400 + more // 3), n_eff=float(n)) for e in (a, b)]
+    assert SequentialTest(margin=0.02).look(*at_last) == "roll back"
+    assert SequentialTest(margin=0.02).look(*too_few) == "not enough data"
+
+
+def test_within_its_error_no_difference_says_how_many_more():
+    assert SequentialTest().verdict().more is None
+    test, same = SequentialTest(margin=0.0), Estimate(mean=0.5, sd=0.5, n=100, n_eff=100.0)
+    assert (test.look(same, same), test.verdict().more) == ("not enough data", None)
 
 
 def test_a_decision_stands_whatever_comes_after():
-    rng = np.random.default_rng(9)
-    comparison = Comparison()
-    played(comparison, rng, 0.9, 0.5)
-    for _ in range(30):
-        comparison.update("challenger", np.ones(50))
-    assert comparison.verdict().decision == "roll back"
+    good, bad = (Estimate(mean=mean, sd=0.2, n=500, n_eff=500.0) for mean in (0.9, 0.5))
+    test = SequentialTest()
+    assert [test.look(good, bad), test.look(bad, good)] == ["roll back", "roll back"]
 
 
 def test_more_comparisons_need_more_evidence():
-    rng = np.random.default_rng(10)
-    one, many = Comparison(), Comparison(tests=50)
-    for _ in range(20):
-        a, b = binary(rng, 0.85, 10), binary(rng, 0.7, 10)
-        for comparison in (one, many):
-            comparison.update("champion", a)
-            comparison.update("challenger", b)
-    assert one.verdict().for_roll_back - many.verdict().for_roll_back == pytest.approx(np.log10(50))
-
-
-def scores_needed(rng, *, paired):
-    comparison = PairedComparison(margin=0.0) if paired else Comparison(margin=0.0)
-    while comparison.verdict().decision == "not enough data":
-        good = binary(rng, 0.85, 10)
-        if paired:
-            comparison.update(good, good * binary(rng, 0.9, 10))
-        else:
-            comparison.update("champion", good)
-            comparison.update("challenger", binary(rng, 0.765, 10))
-    assert comparison.verdict().decision == "roll back"
-    return comparison.verdict().n
+    a, b = (Estimate(mean=mean, sd=0.35, n=200, n_eff=200.0) for mean in (0.85, 0.7))
+    alone, many = SequentialTest(), SequentialTest(tests=50)
+    alone.look(a, b)
+    many.look(a, b)
+    difference = alone.verdict().for_roll_back - many.verdict().for_roll_back
+    assert difference == pytest.approx(np.log10(50))
 
 
 def test_pairs_take_far_fewer_scores():
-    needed = {
-        paired: np.median([scores_needed(np.random.default_rng(seed), paired=paired) for seed in range(5)])
-        for paired in (False, True)
-    }
-    assert needed[True] < needed[False] / 3
+    rng = np.random.default_rng(11)
+    good = binary(rng, 0.85, 400)
+    worse = good * binary(rng, 0.9, 400)
+    halves = (worse - good + 1.0) / 2.0
+    assert SequentialTest().look_at_pairs(hajek(halves, np.ones(400))) == "roll back"
+    assert SequentialTest().look(*(hajek(x, np.ones(400)) for x in (good, worse))) == "not enough data"
 
 
-def test_pairs_without_a_difference_are_hardly_ever_decided():
-    rng = np.random.default_rng(12)
-    decided = 0
-    for _ in range(40):
-        comparison = PairedComparison(margin=0.0, alpha=0.05)
-        for _ in range(40):
-            comparison.update(binary(rng, 0.8, 10), binary(rng, 0.8, 10))
-        decided += comparison.verdict().decision != "not enough data"
-    assert decided <= 6  # both hypotheses are true: 4 are expected at most
+def test_below_the_least_number_of_scores_nothing_is_decided():
+    sure = [Estimate(mean=mean, sd=0.0, n=100, n_eff=MIN_SCORES - 1.0) for mean in (1.0, 0.0)]
+    assert SequentialTest().look(*sure) == "not enough data"
+    enough = [Estimate(mean=mean, sd=0.0, n=100, n_eff=50.0) for mean in (1.0, 0.0)]
+    assert SequentialTest().look(*enough) == "roll back"
 
 
-def test_paired_words_and_the_better_version():
-    comparison = PairedComparison(margin=0.02)
-    comparison.update([0.5] * 50, [0.55] * 50)
-    said = comparison.verdict()
-    assert said.difference == pytest.approx(0.05)
-    assert said.more > 0
-    for _ in range(200):
-        comparison.update([0.5] * 50, [0.55] * 50)
-    assert comparison.verdict().decision == "ship"
+@pytest.mark.parametrize(("loss", "margin"), [(0.1, 0.02), (0.0, 0.1)])
+def test_with_as_many_scores_as_planned_most_runs_are_decided(loss, margin):
+    rng, distance = np.random.default_rng(12), abs(margin - loss)
+    n = scores_needed(0.5, margin=margin, distance=distance)
+    decided = [played(binary(rng, 0.5, n), binary(rng, 0.5 - loss, n), margin=margin)[0].decision for _ in range(80)]
+    right = "roll back" if loss > margin else "ship"
+    assert 0.7 <= (decided.count(right) + decided.count("within the margin")) / 80 <= 0.97
 
 
-@pytest.mark.parametrize("make", [Comparison, PairedComparison])
+def test_a_plan_takes_more_scores_for_less_and_for_dependent_ones():
+    plan = scores_needed(0.25, margin=0.02)
+    assert scores_needed(0.25, margin=0.02, distance=0.05) < plan < scores_needed(0.25, margin=0.01)
+    assert scores_needed(0.25, margin=0.02, design_effect=3.0) == pytest.approx(3.0 * plan, rel=0.01)
+    assert scores_needed(0.25, margin=0.02, tests=20) > plan
+    with pytest.raises(ValueError, match="distance above 0"):
+        scores_needed(0.25, margin=0.02, distance=0.0)
+
+
 @pytest.mark.parametrize("setting", [{"margin": -0.1}, {"margin": 1.0}, {"alpha": 0.0}, {"tests": 0}])
-def test_settings_that_cannot_be_are_refused(make, setting):
+def test_settings_that_cannot_be_are_refused(setting):
     with pytest.raises(ValueError, match=r"margin|alpha"):
-        make(**setting)
+        SequentialTest(**setting)
 
 
-def test_scores_that_cannot_be_are_refused_and_change_nothing():
-    comparison, paired = Comparison(), PairedComparison()
-    before, before_paired = comparison.verdict(), paired.verdict()
-    with pytest.raises(ValueError, match="scores lie"):
-        comparison.update("champion", [1.2])
-    with pytest.raises(ValueError, match="champion or challenger"):
-        comparison.update("third", [0.2])
-    with pytest.raises(ValueError, match="1 scores with 2 weights"):
-        paired.update([0.5, 0.5], [0.5])
-    assert (comparison.verdict(), paired.verdict()) == (before, before_paired)
+def test_any_distance_has_an_evidence():
+    for z in np.linspace(-60.0, 60.0, 2_001):
+        assert math.isfinite(log_evidence(0.01 * float(z), 0.01**2, 0.02))

@@ -32,7 +32,7 @@ async def two(
         value = min(1.0, max(0.0, draw.gauss(new if later else old, 0.05)))
         about = {kind: names[later]} if kind != "tag" else {"tags": {"release": names[later]}}
         at = now - over_s + over_s / 2 * index / n
-        await w.add(value, at=at, metric=metric, app=app, question=f"Question {index}?", **about)
+        await w.add(value, at=at, metric=metric, app=app, question=f"Question {index}?", cluster=f"s:{index}", **about)
     await w.look()
 
 
@@ -68,10 +68,11 @@ async def test_a_metric_whose_best_value_is_0_is_judged_the_other_way_round(tmp_
 
 async def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
     async with world(tmp_path) as w:
-        await two(w, 0.9, 0.86, n=40)
+        await two(w, 0.9, 0.82, n=60)
         words = (await w.page("/compare")).words
     assert "Not enough data to decide between old and new." in words
     assert "more scores are needed" in words
+    assert re.search(r"With [\d,]+ scores of each version, a B equal to A is decided in 80 % of cases", words)
     assert "too few for an interval" not in words
 
 
@@ -145,10 +146,10 @@ async def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_pa
     monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
 
     async with world(tmp_path) as w:
-        await two(w, 0.9, 0.6, over_s=14_400)
+        await two(w, 0.9, 0.6, n=450, over_s=14_400)
         page = await w.page("/compare")
     assert "✗ Roll back. new is worse than old by more than the margin: faithfulness of shop." in page.words
-    assert "300" in page.words
+    assert "450" in page.words
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
     assert "part of the scores" not in page.words
@@ -159,7 +160,7 @@ async def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(
     monkeypatch.setattr(view, "PARTIAL_S", -1.0)
 
     async with world(tmp_path) as w:
-        await two(w, 0.9, 0.6, over_s=14_400)
+        await two(w, 0.9, 0.6, n=450, over_s=14_400)
         await two(w, 0.9, 0.6, n=30, over_s=600)  # of hours that are not over, which are read, not counted
         some = await w.page("/compare")
         monkeypatch.setattr(view, "WITHIN_S", 60.0)
@@ -243,7 +244,7 @@ async def test_the_verdict_counts_the_outcomes(tmp_path):
         await two(w, 0.9, 0.88, metric="answer_relevancy", n=25)
         words = (await w.page("/compare?by=model&a=old&b=new")).words
     assert "new is not worse than old on 1 of 2 comparisons; for 1 there is not enough data." in words
-    assert "Of 2 comparisons: 1 ship, 0 roll back, 1 not enough data." in words
+    assert "Of 2 comparisons: 1 ship, 0 roll back, 0 within the margin, 1 not enough data." in words
     assert "Not enough data to decide" not in words
 
 
