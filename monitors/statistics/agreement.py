@@ -1,17 +1,19 @@
-"""Agreement of a judge with human labels, and the judge's mean corrected by them."""
+"""Agreement of a judge with human labels and with itself, and the judge's mean corrected by labels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import TypeAlias
 
 import numpy as np
 
-from monitors.statistics.confidence_sequence import student
+from monitors.statistics.confidence_sequence import closed_window, student
 from monitors.statistics.control_variate import powered, sums
 from monitors.statistics.eprocess import Array
+from monitors.statistics.weighted_mean import hajek
 
 MIN_LABELS = 10
 ENOUGH_LABELS = 100
@@ -41,6 +43,103 @@ class Corrected:
     corrected: Interval
     correlation: float
     saving: float
+
+
+ENOUGH_PAIRS = 30
+"""Pairs from which on the error of a single score is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeatability:
+    """How far a judge's scores of the same answer differ, from `n` answers that it judged twice.
+
+    `sd` is the standard deviation of one score of an answer, in [0, 0.71]; `flipped` the share of the pairs of which
+    only one score passes the metric's threshold, None for a metric without one. Both with their 95 % intervals.
+    """
+
+    metric: str
+    version: str
+    judge: str
+    n: int
+    sd: float
+    sd_low: float
+    sd_high: float
+    flipped: float | None = None
+    flipped_low: float | None = None
+    flipped_high: float | None = None
+
+    @property
+    def half_width(self) -> float | None:
+        """1.96 `sd`, the error of a single score; None with fewer than 30 pairs."""
+        return _z() * self.sd if self.n >= ENOUGH_PAIRS else None
+
+    def __str__(self) -> str:
+        """Say it in a line.
+
+        >>> print(repeatability([(0.5, 0.7), (0.6, 0.6)] * 60, metric="m", version="1", judge="j"))
+        same answer, judged twice: ± 0.20 (sd 0.100, 95 % interval 0.082 to 0.170); n = 120 pairs
+        """
+        error = "" if self.half_width is None else f"± {self.half_width:.2f} "
+        interval = f"95 % interval {self.sd_low:.3f} to {self.sd_high:.3f}"
+        text = f"same answer, judged twice: {error}(sd {self.sd:.3f}, {interval})"
+        if self.flipped is not None and self.flipped_low is not None and self.flipped_high is not None:
+            shares = (round(100.0 * share) for share in (self.flipped, self.flipped_low, self.flipped_high))
+            text += "; {} % flip across the threshold ({} % to {} %)".format(*shares)
+        few = f", ± from {ENOUGH_PAIRS}" if self.half_width is None else ""
+        return f"{text}; n = {self.n:,} pair{'' if self.n == 1 else 's'}{few}"
+
+
+HalfWidths: TypeAlias = Mapping[tuple[str, str, str | None], float]
+"""The errors of single scores that are known, by metric, version and judge."""
+
+
+def half_widths(found: Iterable[Repeatability]) -> HalfWidths:
+    """Return the errors of single scores."""
+    return {
+        (repeats.metric, repeats.version, repeats.judge): repeats.half_width
+        for repeats in found
+        if repeats.half_width is not None
+    }
+
+
+def repeatability(
+    pairs: Sequence[tuple[float, float]],
+    *,
+    metric: str,
+    version: str,
+    judge: str,
+    threshold: float | None = None,
+    lower_is_better: bool = False,
+) -> Repeatability:
+    """Return how far the two scores in [0, 1] of each pair differ.
+
+    With the differences d of pairs whose errors are independent, the variance of one score is mean(d^2)/2. Reference:
+    J. M. Bland, D. G. Altman (1996), Measurement error, BMJ 313. Its interval is `closed_window` of the d^2, the share
+    of flips has Wilson's. Raises ValueError without pairs.
+
+    >>> found = repeatability([(0.8, 0.6), (0.8, 0.8)], metric="m", version="1", judge="j", threshold=0.7)
+    >>> round(found.sd, 3), found.flipped
+    (0.1, 0.5)
+    """
+    if not pairs:
+        raise ValueError("repeatability needs at least one pair")
+    squares = [(first - second) ** 2 for first, second in pairs]
+    low, high = closed_window(hajek(squares, [1.0] * len(squares)))
+    found = Repeatability(
+        metric=metric,
+        version=version,
+        judge=judge,
+        n=len(pairs),
+        sd=math.sqrt(math.fsum(squares) / len(squares) / 2.0),
+        sd_low=math.sqrt(low / 2.0),
+        sd_high=math.sqrt(high / 2.0),
+    )
+    if threshold is None:
+        return found
+    passing = ([score <= threshold if lower_is_better else score >= threshold for score in pair] for pair in pairs)
+    flips = sum(first != second for first, second in passing)
+    flipped_low, flipped_high = wilson(flips, len(pairs))
+    return replace(found, flipped=flips / len(pairs), flipped_low=flipped_low, flipped_high=flipped_high)
 
 
 def wilson(successes: float, n: float, alpha: float = 0.05) -> tuple[float, float]:
