@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from gaugeway.cli import shared
 from gaugeway.cli.shared import FILE, config_option, directory_option, since_option
@@ -56,6 +57,11 @@ _judged = shared.with_options(
 @click.argument("file", type=FILE)
 @_judged
 @shared.map_option("Name of a field in the file: user_input=query; repeatable.")
+@click.option(
+    "--judge-repeat",
+    type=click.FloatRange(0, 1),
+    help="Share of the samples that is judged a second time. [judge.repeat: 0.02]",
+)
 @click.option("--fail-under", multiple=True, help="Required means: faithfulness=0.8,hallucination=0.1")
 @click.option(
     "--max-failed",
@@ -79,7 +85,7 @@ def evaluate(file: Path, **options: Any) -> None:
         }
         against: Path | None = options["compare_with"]
         old = _load_run(against) if against is not None else None
-        request = _request(_settings(options), options)
+        request = _request(_repeating(_settings(options), options["judge_repeat"]), options)
         renamed = shared.mapped_fields(options["mapped"])
         samples, notes = dataset.read(file, limit=options["limit"], renamed=renamed)
         cache = ResultsCache(options["run_file"] or RUNS / f"{file.stem}.db", fresh=options["fresh"])
@@ -207,6 +213,13 @@ def _settings(options: dict[str, Any]) -> Config:
             ["--judge: missing: --judge-url is the address of a judge, which needs the name of its model"]
         )
     return settings
+
+
+def _repeating(settings: Config, share: float | None) -> Config:
+    """Return the configuration with the share of `--judge-repeat`."""
+    if share is None:
+        return settings
+    return msgspec.structs.replace(settings, judge=msgspec.structs.replace(settings.judge, repeat=share))
 
 
 def _names_model(options: dict[str, Any]) -> bool:

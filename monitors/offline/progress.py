@@ -12,7 +12,15 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from monitors.offline.comparison import Comparison, Floor
-from monitors.offline.reports import abstained_line, clusters_line, counted, effective, latency_lines, signed
+from monitors.offline.reports import (
+    abstained_line,
+    clusters_line,
+    counted,
+    effective,
+    latency_lines,
+    repeat_lines,
+    signed,
+)
 from monitors.offline.results import Run
 from monitors.offline.run import Progress
 
@@ -74,6 +82,8 @@ def show_run(console: Console, run: Run) -> None:
         console.print(abstained_line(run))
     for line in latency_lines(run):
         console.print(line)
+    for line in repeat_lines(run):
+        console.print(escape(line), soft_wrap=True)
     for note in run.notes:
         console.print(f"[dim]note: {escape(note)}[/dim]", soft_wrap=True)
 

@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import version
 from inspect import signature
@@ -20,7 +20,8 @@ from gaugeway.extensions import load, registered
 from gaugeway.records import Evaluation, Failed, Sample, Skipped
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
-from monitors.evaluation.evaluator import TIMEOUT_S, evaluate, judge_of
+from monitors.evaluation.evaluator import TIMEOUT_S, evaluate, is_judged, judge_of
+from monitors.evaluation.judge_repeats import is_repeated, judge_again
 from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
@@ -60,9 +61,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run. `identity` hashes the judge's settings, `embedding` names the embeddings; each may be empty."""
+    """What to run. `identity` hashes the judge's settings, `embedding` names the embeddings; each may be empty.
+
+    The share `repeat` of the samples is judged a second time.
+    """
 
     metrics: Sequence[Enabled]
+    repeat: float = 0.0
     identity: str = ""
     embedding: str = ""
     concurrency: int = CONCURRENCY
@@ -75,6 +80,12 @@ class Plan:
         if self.embedding and "embeddings" in _parameters(metric):
             parts.append(self.embedding)
         return Key(metric.name, str(metric.version), "|".join(filter(None, parts)))
+
+    def repeated(self, row: Row) -> list[Enabled]:
+        """Return the metrics by which a sample is judged a second time."""
+        if not is_repeated(row.sample, self.repeat):
+            return []
+        return [one for one in self.metrics if is_judged(one.metric) and row.score(one.metric.name) is not None]
 
     def measures(self) -> list[Measure]:
         """Return the metrics as a run records them."""
@@ -150,10 +161,25 @@ async def _row(sample: Sample, plan: Plan, cache: ResultsCache | None, progress:
         for enabled in plan.metrics
         if enabled.metric.name not in evaluations
     }
-    return Row(
+    row = Row(
         sample=sample,
         evaluations={enabled.metric.name: (evaluations | others)[enabled.metric.name] for enabled in plan.metrics},
     )
+    seconds = {enabled.metric.name: _second(plan.key(enabled.metric)) for enabled in plan.repeated(row)}
+    new = [enabled for enabled in plan.repeated(row) if seconds[enabled.metric.name] not in known]
+    again = {
+        evaluation.metric: replace(evaluation, sample_id=sample.id)
+        for evaluation in await judge_again(new, sample, timeout_s=plan.timeout_s)
+    }
+    if cache:
+        await cache.put(content, [(seconds[name], evaluation) for name, evaluation in again.items()])
+    progress.usd += sum(evaluation.cost_usd for evaluation in again.values())
+    return replace(row, repeats={name: again[name] if name in again else known[key] for name, key in seconds.items()})
+
+
+def _second(key: Key) -> Key:
+    """Return the key of the second outcome for the same inputs."""
+    return replace(key, judge=f"{key.judge}|second")
 
 
 def _selected(metric: Metric, sample: Sample) -> bool:
@@ -187,7 +213,7 @@ LLM, NO_JUDGE = "llm", "none"
 _CALLS_IN_A_ROW = 3
 _NEVER = 1_000_000_000
 _NOT_IDENTITY = frozenset(
-    {"api_key", "timeout_s", "concurrency", "max_retries", "price_in", "price_out", "grounding", "next_model"}
+    {"api_key", "timeout_s", "concurrency", "max_retries", "price_in", "price_out", "grounding", "next_model", "repeat"}
 )
 
 
@@ -228,6 +254,7 @@ def _plan(
     rounds = 1 + math.ceil(_samples_at_once(request) * len(enabled) / shared.judge.concurrency)
     return Plan(
         metrics=enabled,
+        repeat=shared.judge.repeat,
         identity=_identity(shared.judge) if from_config and shared.judge.model else "",
         embedding=_embedding(shared.embeddings, embeddings),
         concurrency=_samples_at_once(request),

@@ -77,6 +77,19 @@ def latency_lines(run: Run) -> list[str]:
     ]
 
 
+def repeat_lines(run: Run) -> list[str]:
+    """Return how far two judgements of the same answer differ, a line for each metric, and why some have no second."""
+    lines = [f"{metric}: {found}" for metric, found in run.judge_repeats.items()]
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(run.unrepeated.items()))
+    return [*lines, *([f"second judgements without a score: {reasons}"] if reasons else [])]
+
+
+def error_of(run: Run, metric: str) -> str:
+    """Return the error of a single score, as " ± 0.12"; "" unless enough samples were judged twice."""
+    found = run.judge_repeats.get(metric)
+    return "" if found is None or found.half_width is None else f" ± {found.half_width:.2f}"
+
+
 def write(run: Run, path: Path, extras: Extras = NONE) -> None:
     """Write a report in the format of the path's suffix. Raises ValueError for another suffix, OSError."""
     check(path)

@@ -20,7 +20,9 @@ from monitors.offline.reports import (
     clusters_line,
     counted,
     effective,
+    error_of,
     latency_lines,
+    repeat_lines,
     signed,
 )
 from monitors.offline.results import Measure, MetricSummary, Row, Run
@@ -78,6 +80,7 @@ def render(suffix: str, run: Run, extras: Extras = NONE) -> str:
         alike=clusters_line(run) if run.clustered else "",
         declined=abstained_line(run) if run.abstained else "",
         latencies=latency_lines(run),
+        repeats=repeat_lines(run),
         created=datetime.fromtimestamp(run.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
 
@@ -92,7 +95,7 @@ def _environment(*, html: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=not html,
     )
-    environment.globals |= {"counted": counted, "effective": effective, "signed": signed}
+    environment.globals |= {"counted": counted, "effective": effective, "error_of": error_of, "signed": signed}
     environment.filters |= {"text": _text, "excerpt": _excerpt}
     return environment
 
