@@ -77,12 +77,10 @@ class WorkerCounts(WorkerObserver):
         instruments: Instruments,
         engine: AlertEngine,
         capture: CaptureCoverage,
-        repeats: JudgeRepeats | None = None,
     ) -> None:
         self._instruments = instruments
         self._engine = engine
         self._capture = capture
-        self._repeats = repeats
 
     def failed(self, operation: str) -> None:
         self._instruments.worker_errors.labels(operation).inc()
@@ -100,8 +98,6 @@ class WorkerCounts(WorkerObserver):
         for evaluation in evaluations:
             if isinstance(evaluation.outcome, Score) and self._engine.late(sample, evaluation.metric):
                 self._instruments.late_scores.inc()
-        if self._repeats is not None:
-            self._repeats.offer(sample, evaluations)
 
     def supplement(self, source: str, result: str) -> None:
         self._instruments.supplements.labels(source if source in SOURCES else OVERFLOW, result).inc()
@@ -160,8 +156,17 @@ class Scheduler:
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
         self._signals = Signals(enabled_signals(config.signals.off), state_store, replica)
-        self._repeats = self._make_repeats(judging, replica)
-        observer = WorkerCounts(instruments, engine, self._capture, self._repeats)
+        pace = self._judge_pace
+        self._repeats = JudgeRepeats(
+            catalogue.enabled,
+            config.judge.repeat,
+            state_store=state_store,
+            replica=replica,
+            instruments=instruments,
+            timeout_s=judged_timeout_s(config),
+            refusal=lambda: (judging.refusal() if judging else "") or ("judge_busy" if pace.factor < 1.0 else ""),
+        )
+        observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
             queue,
             store,
@@ -172,7 +177,7 @@ class Scheduler:
                 spans=config.monitors.otlp_receiver,
                 completes=config.capture.content,
             ),
-            exporters=exporters,
+            exporters=[*exporters, self._repeats],
             observer=observer,
         )
 
@@ -188,19 +193,6 @@ class Scheduler:
             judge_pace=self._judge_pace,
             observer=observer,
             signals=self._signals,
-        )
-
-    def _make_repeats(self, judging: JudgeSetup | None, replica: str) -> JudgeRepeats:
-        pace = self._judge_pace
-        return JudgeRepeats(
-            self._catalogue.enabled,
-            self._config.judge.repeat,
-            state_store=self.state_store,
-            replica=replica,
-            timeout_s=judged_timeout_s(self._config),
-            refusal=lambda: (judging.refusal() if judging else "") or ("judge_busy" if pace.factor < 1.0 else ""),
-            on_outcome=self._instruments.repeated,
-            on_found=self._instruments.show_repeats,
         )
 
     def start(self) -> None:
@@ -314,7 +306,7 @@ class Scheduler:
                 }
                 for enabled in self._catalogue.enabled
             ],
-            "judge_repeats": [asdict(repeats) | {"half_width": repeats.half_width} for repeats in self.judge_repeats()],
+            "judge_repeats": [asdict(repeats) for repeats in self.judge_repeats()],
             "signals": [
                 {"name": name, "meaning": SIGNALS[name].meaning, "lower_is_better": name in RISING}
                 for name in enabled_signals(self._config.signals.off)

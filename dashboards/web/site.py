@@ -33,7 +33,7 @@ from monitors.analysis.human_labels import Passing
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight
-from monitors.statistics.agreement import half_widths
+from monitors.statistics.agreement import half_width_of
 
 COOKIE = "gaugeway_session"
 HTTPS_COOKIE = f"__Host-{COOKIE}"
@@ -150,7 +150,7 @@ class Site:
 
     def error_of(self, scored: Point | Evaluation) -> str:
         """The error of a single score, as " ± 0.12"; "" unless its judge judged enough answers twice."""
-        width = half_widths(self.insight.judge_repeats()).get((scored.metric, scored.version, scored.judge))
+        width = half_width_of(scored, self.insight.judge_repeats())
         return "" if width is None else f" ± {width:.2f}"
 
     def passing(self, metric: str) -> Passing:

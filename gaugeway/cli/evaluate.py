@@ -57,11 +57,7 @@ _judged = shared.with_options(
 @click.argument("file", type=FILE)
 @_judged
 @shared.map_option("Name of a field in the file: user_input=query; repeatable.")
-@click.option(
-    "--judge-repeat",
-    type=click.FloatRange(0, 1),
-    help="Share of the samples that is judged a second time. [judge.repeat: 0.02]",
-)
+@click.option("--judge-repeat", type=click.FloatRange(0, 1), help="Share of samples judged twice. [judge.repeat]")
 @click.option("--fail-under", multiple=True, help="Required means: faithfulness=0.8,hallucination=0.1")
 @click.option(
     "--max-failed",
@@ -85,7 +81,7 @@ def evaluate(file: Path, **options: Any) -> None:
         }
         against: Path | None = options["compare_with"]
         old = _load_run(against) if against is not None else None
-        request = _request(_repeating(_settings(options), options["judge_repeat"]), options)
+        request = _request(_settings(options), options)
         renamed = shared.mapped_fields(options["mapped"])
         samples, notes = dataset.read(file, limit=options["limit"], renamed=renamed)
         cache = ResultsCache(options["run_file"] or RUNS / f"{file.stem}.db", fresh=options["fresh"])
@@ -204,6 +200,8 @@ def _settings(options: dict[str, Any]) -> Config:
     """Read the configuration, with the judge of the command line."""
     named, url = _names_model(options), options["judge_url"]
     settings = load(options["config"], judge=(options["judge"] if named else None, url))
+    if (repeat := options.get("judge_repeat")) is not None:
+        settings = msgspec.structs.replace(settings, judge=msgspec.structs.replace(settings.judge, repeat=repeat))
     if named and settings.judge.base_url is None:
         raise ConfigError(
             [f"--judge-url: missing: {options['judge']} has no address in [judge], and there is no upstream"]
@@ -213,13 +211,6 @@ def _settings(options: dict[str, Any]) -> Config:
             ["--judge: missing: --judge-url is the address of a judge, which needs the name of its model"]
         )
     return settings
-
-
-def _repeating(settings: Config, share: float | None) -> Config:
-    """Return the configuration with the share of `--judge-repeat`."""
-    if share is None:
-        return settings
-    return msgspec.structs.replace(settings, judge=msgspec.structs.replace(settings.judge, repeat=share))
 
 
 def _names_model(options: dict[str, Any]) -> bool:

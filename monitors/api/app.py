@@ -27,7 +27,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.errors import as_json, on_error
 from monitors.api.openapi import SAMPLE_NAMES, openapi_handler
-from monitors.statistics.agreement import HalfWidths, Repeatability, half_widths
+from monitors.statistics.agreement import Repeatability, half_width_of
 
 DAY_S = 86_400.0
 _KINDS = {Score: "score", Skipped: "skipped", Failed: "failed"}
@@ -182,14 +182,9 @@ def _exchange_handlers(insight: Insight) -> list[Any]:
             order=order,  # type: ignore[arg-type]  # the pattern says so
             limit=limit,
         )
-        widths = half_widths(insight.judge_repeats())
+        found = insight.judge_repeats()
         return [
-            msgspec.structs.asdict(point)
-            | {
-                "half_width": widths.get((point.metric, point.version, point.judge))
-                if point.outcome == "score"
-                else None
-            }
+            msgspec.structs.asdict(point) | {"half_width": half_width_of(point, found)}
             for point in await store.series(query)
         ]
 
@@ -198,21 +193,18 @@ def _exchange_handlers(insight: Insight) -> list[Any]:
         found = await store.sample(exchange_id)
         if found is None:
             raise NotFoundException(f"no captured exchange has the id {exchange_id}")
-        said = await store.supplements_of(found[0])
-        return _as_json(*found, half_widths(insight.judge_repeats())) | {
-            "supplements": [asdict(supplement) for supplement in said]
-        }
+        said, repeats = await store.supplements_of(found[0]), insight.judge_repeats()
+        return _as_json(*found, repeats) | {"supplements": [asdict(supplement) for supplement in said]}
 
     return [exchanges, exchange]
 
 
-def _as_json(sample: Sample, evaluations: Sequence[Evaluation], widths: HalfWidths) -> dict[str, Any]:
+def _as_json(sample: Sample, evaluations: Sequence[Evaluation], repeats: Sequence[Repeatability]) -> dict[str, Any]:
     fields = {SAMPLE_NAMES.get(name, name): value for name, value in asdict(sample).items()}
-    return {"sample": fields, "evaluations": [_evaluation(evaluation, widths) for evaluation in evaluations]}
+    shown = [_evaluation(one) | {"half_width": half_width_of(one, repeats)} for one in evaluations]
+    return {"sample": fields, "evaluations": shown}
 
 
-def _evaluation(evaluation: Evaluation, widths: HalfWidths) -> dict[str, Any]:
-    fields, is_score = asdict(evaluation), isinstance(evaluation.outcome, Score)
-    width = widths.get((evaluation.metric, evaluation.version, evaluation.judge)) if is_score else None
-    outcome = {"kind": _KINDS[type(evaluation.outcome)], **fields["outcome"]}
-    return fields | {"outcome": outcome, "half_width": width}
+def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
+    fields = asdict(evaluation)
+    return fields | {"outcome": {"kind": _KINDS[type(evaluation.outcome)], **fields["outcome"]}}

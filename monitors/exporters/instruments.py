@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -282,21 +282,18 @@ class Instruments(Observer):
         """Set the gauges of the judge's drift on the anchors of a metric; remove them when no anchor has a score."""
         self._drift.set((drift.metric,), (drift.disagreement, drift.low, drift.shift) if drift.n else ())
 
-    def repeated(self, metric: str, outcome: str, reason: str) -> None:
-        """Count a second judgement."""
-        self.judge_repeats.labels(metric, outcome, self.cap(f"reason:{metric}", reason)).inc()
+    def repeated(self, metrics: Iterable[str], outcome: str, reason: str) -> None:
+        """Count second judgements of an answer."""
+        for metric in metrics:
+            self.judge_repeats.labels(metric, outcome, self.cap(f"reason:{metric}", reason)).inc()
 
     def show_repeats(self, found: Sequence[Repeatability]) -> None:
         """Set the gauges of judges that repeat themselves, of the version of each metric that has most pairs."""
-        self._repeatability.show(
-            {
-                (repeats.judge, repeats.metric): (
-                    *(repeats.sd, repeats.sd_low, repeats.sd_high),
-                    *(repeats.flipped, float(repeats.n)),
-                )
-                for repeats in sorted(found, key=lambda repeats: repeats.n)
-            }
-        )
+        shown: dict[tuple[str, ...], tuple[float | None, ...]] = {}
+        for one in sorted(found, key=lambda repeats: repeats.sd.n):
+            flipped = None if one.flipped is None else one.flipped.value
+            shown[one.judge, one.metric] = one.sd.value, one.sd.low, one.sd.high, flipped, float(one.sd.n)
+        self._repeatability.show(shown)
 
     def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count the cost of one answer for its app and metric; `_other` when there are none."""

@@ -125,9 +125,9 @@ class Run:
     @property
     def unrepeated(self) -> Mapping[str, int]:
         """Second judgements without a score, by reason."""
-        outcomes = [evaluation.outcome for row in self.rows for evaluation in row.repeats.values()]
-        reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Skipped)]
-        return Counter([*reasons, *(outcome.error for outcome in outcomes if isinstance(outcome, Failed))])
+        outcomes = [one.outcome for row in self.rows for one in row.repeats.values()]
+        missing = [outcome for outcome in outcomes if not isinstance(outcome, Score)]
+        return Counter(one.reason if isinstance(one, Skipped) else one.error for one in missing)
 
     @property
     def latency(self) -> Latency | None:
@@ -289,16 +289,10 @@ def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
 
 
 def _repeated(measure: Measure, rows: Sequence[Row]) -> Repeatability | None:
-    pairs = [
-        (first, second.outcome.value)
-        for row in rows
-        if (first := row.score(measure.name)) is not None
-        and (second := row.repeats.get(measure.name)) is not None
-        and isinstance(second.outcome, Score)
-    ]
-    about: dict[str, Any] = {"metric": measure.name, "version": measure.version, "judge": measure.judge or ""}
-    about |= {"threshold": measure.threshold, "lower_is_better": measure.lower_is_better}
-    return repeatability(pairs, **about) if pairs else None
+    name = measure.name
+    scores = [(row.score(name), row.repeats[name].outcome) for row in rows if name in row.repeats]
+    pairs = [(first, last.value) for first, last in scores if first is not None and isinstance(last, Score)]
+    return repeatability((name, measure.version, measure.judge or ""), pairs, measure.passes) if pairs else None
 
 
 def _groups(samples: Sequence[Sample]) -> list[int]:

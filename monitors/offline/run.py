@@ -81,12 +81,6 @@ class Plan:
             parts.append(self.embedding)
         return Key(metric.name, str(metric.version), "|".join(filter(None, parts)))
 
-    def repeated(self, row: Row) -> list[Enabled]:
-        """Return the metrics by which a sample is judged a second time."""
-        if not is_repeated(row.sample, self.repeat):
-            return []
-        return [one for one in self.metrics if is_judged(one.metric) and row.score(one.metric.name) is not None]
-
     def measures(self) -> list[Measure]:
         """Return the metrics as a run records them."""
         return [
@@ -165,21 +159,24 @@ async def _row(sample: Sample, plan: Plan, cache: ResultsCache | None, progress:
         sample=sample,
         evaluations={enabled.metric.name: (evaluations | others)[enabled.metric.name] for enabled in plan.metrics},
     )
-    seconds = {enabled.metric.name: _second(plan.key(enabled.metric)) for enabled in plan.repeated(row)}
-    new = [enabled for enabled in plan.repeated(row) if seconds[enabled.metric.name] not in known]
-    again = {
-        evaluation.metric: replace(evaluation, sample_id=sample.id)
-        for evaluation in await judge_again(new, sample, timeout_s=plan.timeout_s)
-    }
+    return replace(row, repeats=await _second_judgements(row, plan, known, cache, progress))
+
+
+async def _second_judgements(
+    row: Row, plan: Plan, known: Mapping[Key, Evaluation], cache: ResultsCache | None, progress: Progress
+) -> Mapping[str, Evaluation]:
+    """Judge a row again by the judged metrics that scored it, if it is to be repeated; cached like the first time."""
+    if not is_repeated(row.sample, plan.repeat):
+        return {}
+    scored = [one.metric for one in plan.metrics if is_judged(one.metric) and row.score(one.metric.name) is not None]
+    keys = {metric.name: replace(key := plan.key(metric), judge=f"{key.judge}|second") for metric in scored}
+    missing = [metric for metric in scored if keys[metric.name] not in known]
+    fresh = await judge_again(missing, row.sample, timeout_s=plan.timeout_s)
     if cache:
-        await cache.put(content, [(seconds[name], evaluation) for name, evaluation in again.items()])
-    progress.usd += sum(evaluation.cost_usd for evaluation in again.values())
-    return replace(row, repeats={name: again[name] if name in again else known[key] for name, key in seconds.items()})
-
-
-def _second(key: Key) -> Key:
-    """Return the key of the second outcome for the same inputs."""
-    return replace(key, judge=f"{key.judge}|second")
+        await cache.put(content_key(row.sample), [(keys[evaluation.metric], evaluation) for evaluation in fresh])
+    progress.usd += sum(evaluation.cost_usd for evaluation in fresh)
+    again = {name: known[key] for name, key in keys.items() if key in known}
+    return again | {evaluation.metric: evaluation for evaluation in fresh}
 
 
 def _selected(metric: Metric, sample: Sample) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
 
-from monitors.statistics.confidence_sequence import closed_window, student
+from gaugeway.records import Evaluation
+from gaugeway.storage.stores import Point
+from monitors.statistics.confidence_sequence import ALPHA, closed_window, student
 from monitors.statistics.control_variate import powered, sums
 from monitors.statistics.eprocess import Array
 from monitors.statistics.weighted_mean import hajek
@@ -49,67 +51,48 @@ ENOUGH_PAIRS = 30
 """Pairs from which on the error of a single score is shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Instrument: TypeAlias = tuple[str, str, str]
+"""What gives a score: metric, version and judge."""
+
+
+@dataclass(frozen=True, slots=True)
 class Repeatability:
-    """How far a judge's scores of the same answer differ, from `n` answers that it judged twice.
+    """How far a judge's scores of the same answer differ, from `sd.n` answers that it judged twice.
 
     `sd` is the standard deviation of one score of an answer, in [0, 0.71]; `flipped` the share of the pairs of which
     only one score passes the metric's threshold, None for a metric without one. Both with their 95 % intervals.
+    `half_width` is 1.96 `sd`, the error of a single score; None with fewer than 30 pairs.
     """
 
     metric: str
     version: str
     judge: str
-    n: int
-    sd: float
-    sd_low: float
-    sd_high: float
-    flipped: float | None = None
-    flipped_low: float | None = None
-    flipped_high: float | None = None
-
-    @property
-    def half_width(self) -> float | None:
-        """1.96 `sd`, the error of a single score; None with fewer than 30 pairs."""
-        return _z() * self.sd if self.n >= ENOUGH_PAIRS else None
+    sd: Interval
+    flipped: Interval | None
+    half_width: float | None
 
     def __str__(self) -> str:
         """Say it in a line.
 
-        >>> print(repeatability([(0.5, 0.7), (0.6, 0.6)] * 60, metric="m", version="1", judge="j"))
-        same answer, judged twice: ± 0.20 (sd 0.100, 95 % interval 0.082 to 0.170); n = 120 pairs
+        >>> print(repeatability(("m", "1", "j"), [(0.5, 0.7), (0.6, 0.6)] * 60))
+        same answer, judged twice: ± 0.20 (sd 0.100, 0.082 to 0.170); n = 120 pairs
         """
         error = "" if self.half_width is None else f"± {self.half_width:.2f} "
-        interval = f"95 % interval {self.sd_low:.3f} to {self.sd_high:.3f}"
-        text = f"same answer, judged twice: {error}(sd {self.sd:.3f}, {interval})"
-        if self.flipped is not None and self.flipped_low is not None and self.flipped_high is not None:
-            shares = (round(100.0 * share) for share in (self.flipped, self.flipped_low, self.flipped_high))
-            text += "; {} % flip across the threshold ({} % to {} %)".format(*shares)
-        few = f", ± from {ENOUGH_PAIRS}" if self.half_width is None else ""
-        return f"{text}; n = {self.n:,} pair{'' if self.n == 1 else 's'}{few}"
+        text = f"{error}(sd {self.sd.value:.3f}, {self.sd.low:.3f} to {self.sd.high:.3f}); "
+        if (flips := self.flipped) is not None:
+            share, low, high = (f"{100.0 * part:.0f}" for part in (flips.value, flips.low, flips.high))
+            text += f"{share} % flip across the threshold ({low} to {high} %); "
+        return f"same answer, judged twice: {text}n = {self.sd.n:,} pair{'' if self.sd.n == 1 else 's'}"
 
 
-HalfWidths: TypeAlias = Mapping[tuple[str, str, str | None], float]
-"""The errors of single scores that are known, by metric, version and judge."""
-
-
-def half_widths(found: Iterable[Repeatability]) -> HalfWidths:
-    """Return the errors of single scores."""
-    return {
-        (repeats.metric, repeats.version, repeats.judge): repeats.half_width
-        for repeats in found
-        if repeats.half_width is not None
-    }
+def half_width_of(scored: Point | Evaluation, found: Iterable[Repeatability]) -> float | None:
+    """Return the error of a single score, as known for its metric, version and judge."""
+    instrument = scored.metric, scored.version, scored.judge
+    return next((one.half_width for one in found if (one.metric, one.version, one.judge) == instrument), None)
 
 
 def repeatability(
-    pairs: Sequence[tuple[float, float]],
-    *,
-    metric: str,
-    version: str,
-    judge: str,
-    threshold: float | None = None,
-    lower_is_better: bool = False,
+    instrument: Instrument, pairs: Sequence[tuple[float, float]], passes: Callable[[float], bool] | None = None
 ) -> Repeatability:
     """Return how far the two scores in [0, 1] of each pair differ.
 
@@ -117,29 +100,17 @@ def repeatability(
     J. M. Bland, D. G. Altman (1996), Measurement error, BMJ 313. Its interval is `closed_window` of the d^2, the share
     of flips has Wilson's. Raises ValueError without pairs.
 
-    >>> found = repeatability([(0.8, 0.6), (0.8, 0.8)], metric="m", version="1", judge="j", threshold=0.7)
-    >>> round(found.sd, 3), found.flipped
+    >>> found = repeatability(("m", "1", "j"), [(0.8, 0.6), (0.8, 0.8)], lambda score: score >= 0.7)
+    >>> round(found.sd.value, 3), found.flipped.value
     (0.1, 0.5)
     """
-    if not pairs:
-        raise ValueError("repeatability needs at least one pair")
-    squares = [(first - second) ** 2 for first, second in pairs]
-    low, high = closed_window(hajek(squares, [1.0] * len(squares)))
-    found = Repeatability(
-        metric=metric,
-        version=version,
-        judge=judge,
-        n=len(pairs),
-        sd=math.sqrt(math.fsum(squares) / len(squares) / 2.0),
-        sd_low=math.sqrt(low / 2.0),
-        sd_high=math.sqrt(high / 2.0),
-    )
-    if threshold is None:
-        return found
-    passing = ([score <= threshold if lower_is_better else score >= threshold for score in pair] for pair in pairs)
-    flips = sum(first != second for first, second in passing)
-    flipped_low, flipped_high = wilson(flips, len(pairs))
-    return replace(found, flipped=flips / len(pairs), flipped_low=flipped_low, flipped_high=flipped_high)
+    n = len(pairs)
+    squares = hajek([(first - second) ** 2 for first, second in pairs], [1.0] * n)
+    sd, low, high = (math.sqrt(square / 2.0) for square in (squares.mean, *closed_window(squares)))
+    flips = [passes(first) != passes(second) for first, second in pairs] if passes is not None else None
+    flipped = None if flips is None else _share(sum(flips), n, ALPHA)
+    half_width = _z() * sd if n >= ENOUGH_PAIRS else None
+    return Repeatability(*instrument, Interval(value=sd, low=low, high=high, n=n), flipped, half_width)
 
 
 def wilson(successes: float, n: float, alpha: float = 0.05) -> tuple[float, float]:
