@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
-from collections import Counter
 
 import msgspec
 import pytest
@@ -26,7 +24,8 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.scheduler import Scheduler
-from tests.support.llm_server import LLMServer, Reply, error
+from tests.support.llm_server import LLMServer, error
+from tests.support.moody_judge import Moody, verdicts
 
 METRICS = {name: Metric(rate=1.0) for name in ("faithfulness", "hallucination")} | {
     name: Metric(enabled=False) for name in ("answer_relevancy", "context_relevancy", "context_utilization")
@@ -44,24 +43,6 @@ def answer(k, prefix="s"):
         contexts=(PASSAGE,),
         response="It leaves Leipzig on Monday. It is heavy.",
     )
-
-
-def verdicts(supported):
-    words = ["supported"] * supported + ["not_mentioned"] * (4 - supported)
-    claims = [{"claim": f"{i}", "verdict": word, "relevance": "relevant"} for i, word in enumerate(words)]
-    return {"noncommittal": False, "claims": claims}
-
-
-class Moody:
-    """A judge's endpoint: 4 of 4 claims are supported, and the next time it is asked the same, 2 of them."""
-
-    def __init__(self, second=None):
-        self.asked, self.second = Counter(), second or Reply(content=verdicts(2))
-
-    def __call__(self, request):
-        asked = re.sub(r"data-\d+", "data", request.text)  # the fences of a prompt have a code of their own each time
-        self.asked[asked] += 1
-        return Reply(content=verdicts(4)) if self.asked[asked] == 1 else self.second
 
 
 @contextlib.asynccontextmanager
