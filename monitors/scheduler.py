@@ -156,16 +156,7 @@ class Scheduler:
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
         self._signals = Signals(enabled_signals(config.signals.off), state_store, replica)
-        pace = self._judge_pace
-        self._repeats = JudgeRepeats(
-            catalogue.enabled,
-            config.judge.repeat,
-            state_store=state_store,
-            replica=replica,
-            instruments=instruments,
-            timeout_s=judged_timeout_s(config),
-            refusal=lambda: (judging.refusal() if judging else "") or ("judge_busy" if pace.factor < 1.0 else ""),
-        )
+        self._repeats = self._make_repeats(judging, replica)
         observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
             queue,
@@ -193,6 +184,17 @@ class Scheduler:
             judge_pace=self._judge_pace,
             observer=observer,
             signals=self._signals,
+        )
+
+    def _make_repeats(self, judging: JudgeSetup | None, replica: str) -> JudgeRepeats:
+        return JudgeRepeats(
+            self._catalogue.enabled,
+            self._config.judge.repeat,
+            state_store=self.state_store,
+            replica=replica,
+            instruments=self._instruments,
+            timeout_s=judged_timeout_s(self._config),
+            refusal=lambda: "judge_busy" if self._judge_pace.factor < 1.0 else judging.refusal() if judging else "",
         )
 
     def start(self) -> None:

@@ -122,6 +122,7 @@ class Site:
             "entered": self.entered(request),
             "is_best_at_0": self.is_best_at_0,
             "error_of": self.error_of,
+            "judge_repeats": self.insight.judge_repeats,
             "estimated": self.insight.is_estimated(),
             "firing": sum(alert.state == "firing" for alert in self.engine.alerts()),
             "done": TEXTS["done"].get(request.query_params.get("done", "")),

@@ -103,7 +103,17 @@ class JudgeRepeats(Exporter):
                 continue
             metrics = [self._judged[name].metric for name in first]
             for evaluation in await judge_again(metrics, sample, timeout_s=self._timeout_s):
-                self._take(evaluation, first[evaluation.metric])
+                metric, outcome = evaluation.metric, evaluation.outcome
+                if isinstance(outcome, Score):
+                    instrument = metric, evaluation.version, judge_of(self._judged[metric].metric) or ""
+                    pairs = self._own.setdefault(instrument, deque(maxlen=MAX_PAIRS))
+                    pairs.append((time.time(), first[metric], outcome.value))
+                    self._found = None
+                    self._instruments.repeated([metric], "score", "")
+                elif isinstance(outcome, Failed):
+                    self._instruments.repeated([metric], "failed", outcome.error)
+                else:
+                    self._instruments.repeated([metric], "skipped", outcome.reason)
 
     async def tick(self) -> None:
         """Load the pairs of other processes, then save. Errors of the state store propagate; the last pairs stay."""
@@ -133,19 +143,6 @@ class JudgeRepeats(Exporter):
             known = {name: enabled.passes for name, enabled in self._judged.items()}
             self._found = [repeatability(one, pairs, known.get(one[0])) for one, pairs in sorted(scores.items())]
         return self._found
-
-    def _take(self, evaluation: Evaluation, first: float) -> None:
-        """Keep a second score beside the first one, and count it."""
-        metric, outcome = evaluation.metric, evaluation.outcome
-        if isinstance(outcome, Score):
-            instrument = metric, evaluation.version, judge_of(self._judged[metric].metric) or ""
-            self._own.setdefault(instrument, deque(maxlen=MAX_PAIRS)).append((time.time(), first, outcome.value))
-            self._found = None
-            self._instruments.repeated([metric], "score", "")
-        elif isinstance(outcome, Failed):
-            self._instruments.repeated([metric], "failed", outcome.error)
-        else:
-            self._instruments.repeated([metric], "skipped", outcome.reason)
 
 
 def _read(key: str, state: bytes) -> Saved | None:

@@ -171,12 +171,12 @@ async def _second_judgements(
     scored = [one.metric for one in plan.metrics if is_judged(one.metric) and row.score(one.metric.name) is not None]
     keys = {metric.name: replace(key := plan.key(metric), judge=f"{key.judge}|second") for metric in scored}
     missing = [metric for metric in scored if keys[metric.name] not in known]
-    fresh = await judge_again(missing, row.sample, timeout_s=plan.timeout_s)
+    again = await judge_again(missing, row.sample, timeout_s=plan.timeout_s)
+    fresh = {keys[evaluation.metric]: evaluation for evaluation in again}
     if cache:
-        await cache.put(content_key(row.sample), [(keys[evaluation.metric], evaluation) for evaluation in fresh])
-    progress.usd += sum(evaluation.cost_usd for evaluation in fresh)
-    again = {name: known[key] for name, key in keys.items() if key in known}
-    return again | {evaluation.metric: evaluation for evaluation in fresh}
+        await cache.put(content_key(row.sample), fresh.items())
+    progress.usd += sum(evaluation.cost_usd for evaluation in again)
+    return {name: fresh[key] if key in fresh else known[key] for name, key in keys.items()}
 
 
 def _selected(metric: Metric, sample: Sample) -> bool:

@@ -411,7 +411,6 @@ def compare_view_handlers(site: Site) -> list[Any]:
             apps=sorted({version.app for version in versions} | {name for name, _ in site.apps()})[:MAX_APPS],
             alpha=comparing.ALPHA,
             most_questions=MOST_QUESTIONS,
-            repeats=site.insight.judge_repeats(),
             periods=begin.by == PERIOD,
             names=PERIOD_WORDS if begin.by == PERIOD else VERSION_WORDS,
             period_examples=(*PERIODS, "48h..24h", "24h..now"),

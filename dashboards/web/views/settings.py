@@ -213,7 +213,6 @@ def settings_handlers(site: Site) -> list[Any]:
             receivers=receivers_of(config, tests.routes(), tests.results()),
             pause_s=PAUSE_S,
             metrics=about["metrics"],
-            repeats=site.insight.judge_repeats(),
             rules=rules_of(config),
             notes=about["notes"],
             version=about["version"],
