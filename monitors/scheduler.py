@@ -35,6 +35,7 @@ from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, TIMEOUT_S, BudgetFactor, Evaluator, evaluate
 from monitors.evaluation.first_exchange import has_exchange, log_first
 from monitors.evaluation.judge_marks import AUDIT_EVERY_S, MARK_EVERY_S, PromptMarking, audits_per_day, open_audits
+from monitors.evaluation.judge_repeats import JudgeRepeats
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.retirement_watch import RetirementWatch, endpoints_of
@@ -47,6 +48,7 @@ from monitors.judges.anchors import AnchorWatch, Scorer
 from monitors.judges.budget import BudgetSync
 from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
+from monitors.statistics.agreement import Repeatability
 
 _log = logging.getLogger("gaugeway")
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -154,6 +156,7 @@ class Scheduler:
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
         self._signals = Signals(enabled_signals(config.signals.off), state_store, replica)
+        self._repeats = self._make_repeats(judging, replica)
         observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
             queue,
@@ -165,7 +168,7 @@ class Scheduler:
                 spans=config.monitors.otlp_receiver,
                 completes=config.capture.content,
             ),
-            exporters=exporters,
+            exporters=[*exporters, self._repeats],
             observer=observer,
         )
 
@@ -181,6 +184,17 @@ class Scheduler:
             judge_pace=self._judge_pace,
             observer=observer,
             signals=self._signals,
+        )
+
+    def _make_repeats(self, judging: JudgeSetup | None, replica: str) -> JudgeRepeats:
+        return JudgeRepeats(
+            self._catalogue.enabled,
+            self._config.judge.repeat,
+            state_store=self.state_store,
+            replica=replica,
+            instruments=self._instruments,
+            timeout_s=judged_timeout_s(self._config),
+            refusal=lambda: "judge_busy" if self._judge_pace.factor < 1.0 else judging.refusal() if judging else "",
         )
 
     def start(self) -> None:
@@ -248,6 +262,8 @@ class Scheduler:
             "queue gauges": self._repeated(2.0, self.measure_queue, "queue"),
             "signals": self._repeated(30.0, self._signals.tick, "signals"),
             "capture coverage": self._repeated(share_s, self._capture.tick, "capture"),
+            "judge repeats": self._repeats.run,
+            "judge pairs": self._repeated(_SAVE_S, self._repeats.tick, "judge_repeats"),
         }
         if self._budget_sync is not None:
             work["spending"] = self._repeated(10.0, self._spend, "spending")
@@ -265,6 +281,7 @@ class Scheduler:
             await self._spend()  # costs since the last tick
             await self._capture.tick()
             await self._signals.tick()
+            await self._repeats.tick()
             if self.count_gateways is not None and self._leader.is_leader():
                 await self.count_gateways()
         except Exception as error:  # noqa: BLE001 - shutdown continues on any store error; logged
@@ -291,6 +308,7 @@ class Scheduler:
                 }
                 for enabled in self._catalogue.enabled
             ],
+            "judge_repeats": [asdict(repeats) for repeats in self.judge_repeats()],
             "signals": [
                 {"name": name, "meaning": SIGNALS[name].meaning, "lower_is_better": name in RISING}
                 for name in enabled_signals(self._config.signals.off)
@@ -315,6 +333,10 @@ class Scheduler:
     def captured(self) -> Sequence[Captured]:
         """Return the capture coverage of each app."""
         return self._capture.captured()
+
+    def judge_repeats(self) -> Sequence[Repeatability]:
+        """Return how far the judge's scores of the same answer differ, by metric."""
+        return self._repeats.found()
 
     def states(self) -> Mapping[tuple[str, str], str]:
         """Return the worst state of the rules that watch each stream, by app and metric."""

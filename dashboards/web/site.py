@@ -21,10 +21,11 @@ from dashboards.web.gateways import Answer, ask_all, reading_of
 from dashboards.web.sessions import Sessions
 from dashboards.web.toolbar import TimeRange, toolbar
 from gaugeway.data_files import table
-from gaugeway.records import Supplement
+from gaugeway.records import Evaluation, Supplement
 from gaugeway.runtime.auth import TokenCheck, has_token
 from gaugeway.settings.shared import Config
 from gaugeway.signals import RISING, SIGNALS
+from gaugeway.storage.stores import Point
 from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.gateway_counts import GatewayCounts
@@ -32,6 +33,7 @@ from monitors.analysis.human_labels import Passing
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight
+from monitors.statistics.agreement import half_width_of
 
 COOKIE = "gaugeway_session"
 HTTPS_COOKIE = f"__Host-{COOKIE}"
@@ -119,6 +121,8 @@ class Site:
             "can_leave": self.sessions.needed and self.entered(request) and bool(self.session_of(request)),
             "entered": self.entered(request),
             "is_best_at_0": self.is_best_at_0,
+            "error_of": self.error_of,
+            "judge_repeats": self.insight.judge_repeats,
             "estimated": self.insight.is_estimated(),
             "firing": sum(alert.state == "firing" for alert in self.engine.alerts()),
             "done": TEXTS["done"].get(request.query_params.get("done", "")),
@@ -144,6 +148,11 @@ class Site:
         answers = await self.ask_gateways()
         away = [answer.url for answer in answers if answer.error.startswith("ConnectError")]
         await self.counts.take([reading_of(answer) for answer in answers if not answer.error], away)
+
+    def error_of(self, scored: Point | Evaluation) -> str:
+        """The error of a single score, as " ± 0.12"; "" unless its judge judged enough answers twice."""
+        width = half_width_of(scored, self.insight.judge_repeats())
+        return "" if width is None else f" ± {width:.2f}"
 
     def passing(self, metric: str) -> Passing:
         """When a score passes. A signal whose best value is 0 fails above one half; the others never fail."""

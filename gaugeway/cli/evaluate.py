@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from gaugeway.cli import shared
 from gaugeway.cli.shared import FILE, config_option, directory_option, since_option
@@ -56,6 +57,7 @@ _judged = shared.with_options(
 @click.argument("file", type=FILE)
 @_judged
 @shared.map_option("Name of a field in the file: user_input=query; repeatable.")
+@click.option("--judge-repeat", type=click.FloatRange(0, 1), help="Share of samples judged twice. [judge.repeat]")
 @click.option("--fail-under", multiple=True, help="Required means: faithfulness=0.8,hallucination=0.1")
 @click.option(
     "--max-failed",
@@ -198,6 +200,8 @@ def _settings(options: dict[str, Any]) -> Config:
     """Read the configuration, with the judge of the command line."""
     named, url = _names_model(options), options["judge_url"]
     settings = load(options["config"], judge=(options["judge"] if named else None, url))
+    if (repeat := options.get("judge_repeat")) is not None:
+        settings = msgspec.structs.replace(settings, judge=msgspec.structs.replace(settings.judge, repeat=repeat))
     if named and settings.judge.base_url is None:
         raise ConfigError(
             [f"--judge-url: missing: {options['judge']} has no address in [judge], and there is no upstream"]

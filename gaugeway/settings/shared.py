@@ -117,7 +117,8 @@ class SmallJudge(Table, frozen=True):
 class Judge(Table, frozen=True):
     """`[judge]`: the LLM judge. Without `base_url` and `model` there is none and only lexical metrics run.
 
-    After `blind_after` consecutive failures the circuit opens for `blind_s`, then longer.
+    After `blind_after` consecutive failures the circuit opens for `blind_s`, then longer. The share `repeat` of the
+    judged exchanges is judged a second time, to estimate the error of a single score.
     """
 
     base_url: str | None = None
@@ -141,6 +142,7 @@ class Judge(Table, frozen=True):
     anchors: str | None = None
     grounding: GroundingVerifier | None = None
     next_model: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    repeat: Rate = 0.02
 
 
 class Embeddings(Table, frozen=True):

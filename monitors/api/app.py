@@ -27,6 +27,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.errors import as_json, on_error
 from monitors.api.openapi import SAMPLE_NAMES, openapi_handler
+from monitors.statistics.agreement import Repeatability, half_width_of
 
 DAY_S = 86_400.0
 _KINDS = {Score: "score", Skipped: "skipped", Failed: "failed"}
@@ -57,6 +58,9 @@ class Insight(Protocol):
 
     def captured(self) -> Sequence[Captured]:
         """Capture coverage by app."""
+
+    def judge_repeats(self) -> Sequence[Repeatability]:
+        """How far the judge's scores of the same answer differ, by metric; empty while nothing is judged twice."""
 
     def states(self) -> Mapping[tuple[str, str], str]:
         """(app, metric) -> the worst state (quiet, pending or firing) of the rules that watch it."""
@@ -101,7 +105,7 @@ def admin_app(
     def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight.store), *handlers]
+    guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight), *handlers]
     guarded.append(openapi_handler([healthz, *guarded]))
     warn_if_short("monitors.token", token)
     here, entered = [allowed_hosts(host, token), guess_guard(token)], pages.entered if pages else None
@@ -157,7 +161,9 @@ def _overview_handlers(insight: Insight) -> list[Any]:
     return [status, metrics, capture, alerts]
 
 
-def _exchange_handlers(store: Store) -> list[Any]:
+def _exchange_handlers(insight: Insight) -> list[Any]:
+    store = insight.store
+
     @get("/api/exchanges")
     async def exchanges(
         app: FromQuery[str | None] = None,
@@ -176,22 +182,27 @@ def _exchange_handlers(store: Store) -> list[Any]:
             order=order,  # type: ignore[arg-type]  # the pattern says so
             limit=limit,
         )
-        return [msgspec.structs.asdict(point) for point in await store.series(query)]
+        found = insight.judge_repeats()
+        return [
+            msgspec.structs.asdict(point) | {"half_width": half_width_of(point, found)}
+            for point in await store.series(query)
+        ]
 
     @get("/api/exchanges/{exchange_id:str}")
     async def exchange(exchange_id: FromPath[str]) -> dict[str, Any]:
         found = await store.sample(exchange_id)
         if found is None:
             raise NotFoundException(f"no captured exchange has the id {exchange_id}")
-        said = await store.supplements_of(found[0])
-        return _as_json(*found) | {"supplements": [asdict(supplement) for supplement in said]}
+        said, repeats = await store.supplements_of(found[0]), insight.judge_repeats()
+        return _as_json(*found, repeats) | {"supplements": [asdict(supplement) for supplement in said]}
 
     return [exchanges, exchange]
 
 
-def _as_json(sample: Sample, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+def _as_json(sample: Sample, evaluations: Sequence[Evaluation], repeats: Sequence[Repeatability]) -> dict[str, Any]:
     fields = {SAMPLE_NAMES.get(name, name): value for name, value in asdict(sample).items()}
-    return {"sample": fields, "evaluations": [_evaluation(evaluation) for evaluation in evaluations]}
+    shown = [_evaluation(one) | {"half_width": half_width_of(one, repeats)} for one in evaluations]
+    return {"sample": fields, "evaluations": shown}
 
 
 def _evaluation(evaluation: Evaluation) -> dict[str, Any]:

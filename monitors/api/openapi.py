@@ -31,6 +31,7 @@ from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.api.series import SeriesAnswer
+from monitors.statistics.agreement import Repeatability
 
 _PATH = "/api/openapi.json"
 _BODIES = (NewAck, NewMatcher, NewSilence)
@@ -45,6 +46,7 @@ _ANSWERS = (
     Labelled,
     Point,
     Quality,
+    Repeatability,
     Sample,
     Score,
     SeriesAnswer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from monitors.statistics.decay import ExponentialDecay
+from monitors.statistics.weighted_mean import ExponentialDecay
 
 TARGET_S = 60.0
 FLOOR = 0.02

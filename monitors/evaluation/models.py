@@ -157,7 +157,13 @@ class JudgeSetup:
 
     def is_available(self) -> bool:
         """Whether the circuit is closed and some of the day's budget is left."""
-        return not self.breaker.is_open and (self.pacer is None or self.pacer.has_left(time.time()))
+        return not self.refusal()
+
+    def refusal(self) -> str:
+        """Return why the judge is not asked for more than the scores of new traffic; "" if it may be."""
+        if self.breaker.is_open:
+            return "blind"
+        return "" if self.pacer is None or self.pacer.has_left(time.time()) else "budget"
 
     def budget_factor(self, sample: Sample, free: Sequence[Evaluation]) -> BudgetFactor:
         """Return the factors for the rates of judged metrics on this sample; call it once a sample.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -18,6 +18,7 @@ from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.judges import Observer
 from monitors.judges.anchors import AnchorComparison
+from monitors.statistics.agreement import Repeatability
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
@@ -170,6 +171,16 @@ class Instruments(Observer):
         judge_drift_low="Lower bound of the 95 % interval of gaugeway_judge_drift_ratio.",
         judge_drift_shift="Mean of score minus expectation.",
     )
+    judge_repeats: Counter = _counter("Second judgements of an answer, by outcome.", "metric", "outcome", "reason")
+    _repeatability: GaugeGroup = _gauges(
+        "judge_model",
+        "metric",
+        judge_repeat_sd="Standard deviation of one score of the same answer.",
+        judge_repeat_sd_ci_low="Lower bound of the 95 % interval of gaugeway_judge_repeat_sd.",
+        judge_repeat_sd_ci_high="Upper bound of the 95 % interval of gaugeway_judge_repeat_sd.",
+        judge_repeat_flip_ratio="Share of the answers judged twice of which only one score passes.",
+        judge_repeat_pairs="Answers judged twice in the last 30 days.",
+    )
     judge_shutdown: Gauge = _gauge(
         "When the judge's endpoint shuts the model down.", "judge_model", name="judge_shutdown_timestamp_seconds"
     )
@@ -270,6 +281,19 @@ class Instruments(Observer):
     def drifted(self, drift: AnchorComparison) -> None:
         """Set the gauges of the judge's drift on the anchors of a metric; remove them when no anchor has a score."""
         self._drift.set((drift.metric,), (drift.disagreement, drift.low, drift.shift) if drift.n else ())
+
+    def repeated(self, metrics: Iterable[str], outcome: str, reason: str) -> None:
+        """Count second judgements of an answer."""
+        for metric in metrics:
+            self.judge_repeats.labels(metric, outcome, self.cap(f"reason:{metric}", reason)).inc()
+
+    def show_repeats(self, found: Sequence[Repeatability]) -> None:
+        """Set the gauges of judges that repeat themselves, of the version of each metric that has most pairs."""
+        shown: dict[tuple[str, ...], tuple[float | None, ...]] = {}
+        for one in sorted(found, key=lambda repeats: repeats.sd.n):
+            flipped = None if one.flipped is None else one.flipped.value
+            shown[one.judge, one.metric] = one.sd.value, one.sd.low, one.sd.high, flipped, float(one.sd.n)
+        self._repeatability.show(shown)
 
     def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count the cost of one answer for its app and metric; `_other` when there are none."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from gaugeway.storage.stores import StateStore
-from monitors.statistics.decay import ExponentialDecay
+from monitors.statistics.weighted_mean import ExponentialDecay
 
 DAY_S = 86_400.0
 OTHER = "_other"

@@ -44,6 +44,10 @@ class Enabled:
     threshold: float
     objective: float | None = None
 
+    def passes(self, score: float) -> bool:
+        """Return whether a score is at the threshold or better."""
+        return score <= self.threshold if lower_is_better(self.metric) else score >= self.threshold
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:

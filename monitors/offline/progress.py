@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from monitors.offline.comparison import Comparison, Floor
-from monitors.offline.reports import abstained_line, clusters_line, counted, effective, latency_lines, signed
+from monitors.offline.reports import counted, effective, signed, summary_lines
 from monitors.offline.results import Run
 from monitors.offline.run import Progress
 
@@ -68,12 +68,8 @@ def show_run(console: Console, run: Run) -> None:
             console.print(f"[red]{escape(summary.metric)}: failed {_counts(summary.failed)}[/red]", soft_wrap=True)
     again = f", {counted(run.reused, 'evaluation')} reused from earlier runs" if run.reused else ""
     console.print(f"{counted(len(run.rows), 'sample')} in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
-    if run.clustered:
-        console.print(clusters_line(run))
-    if run.abstained:
-        console.print(abstained_line(run))
-    for line in latency_lines(run):
-        console.print(line)
+    for line in summary_lines(run):
+        console.print(escape(line))
     for note in run.notes:
         console.print(f"[dim]note: {escape(note)}[/dim]", soft_wrap=True)
 

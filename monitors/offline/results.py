@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +16,7 @@ from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.text.abstention import abstained
 from monitors.metrics.latency import Latency, Timing, summary
 from monitors.offline import results_codec as codec
+from monitors.statistics.agreement import Repeatability, repeatability
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import hajek
@@ -42,10 +43,11 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One sample with its evaluations by metric."""
+    """One sample with its evaluations by metric; `repeats` are those of a second judgement, for comparison only."""
 
     sample: Sample
     evaluations: Mapping[str, Evaluation]
+    repeats: Mapping[str, Evaluation] = field(default_factory=dict)
 
     def score(self, metric: str) -> float | None:
         """Return the metric's score of this sample; None if it was skipped, failed or not computed."""
@@ -115,6 +117,18 @@ class Run:
         """How many of the answers decline to answer."""
         return sum(row.sample.skip_reason == "refusal" or abstained(row.sample.response) for row in self.rows)
 
+    @cached_property
+    def judge_repeats(self) -> Mapping[str, Repeatability]:
+        """How far two judgements of the same sample differ, by metric; without metrics that were not judged twice."""
+        return {measure.name: found for measure in self.measures if (found := _repeated(measure, self.rows))}
+
+    @property
+    def unrepeated(self) -> Mapping[str, int]:
+        """Second judgements without a score, by reason."""
+        outcomes = [one.outcome for row in self.rows for one in row.repeats.values()]
+        missing = [outcome for outcome in outcomes if not isinstance(outcome, Score)]
+        return Counter(one.reason if isinstance(one, Skipped) else one.error for one in missing)
+
     @property
     def latency(self) -> Latency | None:
         """Statistics of the answers' durations, without retrieval; None if no sample has one."""
@@ -162,10 +176,12 @@ class Run:
             "latency": codec.plain(self.latency),
             "retrieval_latency": codec.plain(self.latencies["retrieval"]),
             "abstained": self.abstained,
+            "judge_repeats": [codec.plain(found) for found in self.judge_repeats.values()],
             "rows": [
                 {
                     "sample": codec.plain(row.sample),
                     "evaluations": [codec.from_evaluation(evaluation) for evaluation in row.evaluations.values()],
+                    "repeats": [codec.from_evaluation(evaluation) for evaluation in row.repeats.values()],
                 }
                 for row in self.rows
             ],
@@ -175,7 +191,7 @@ class Run:
     def from_dict(cls, raw: Any) -> Run:
         """Build a run from the result of `to_dict`. Raises ValueError for anything else."""
         found = codec.checked(raw)
-        rows = [(codec.read(row["sample"], Sample), row["evaluations"]) for row in found.rows]
+        rows = [(codec.read(row["sample"], Sample), row) for row in found.rows]
         return cls(
             source=found.source,
             created_at=found.created_at,
@@ -183,11 +199,10 @@ class Run:
             rows=tuple(
                 Row(
                     sample=sample,
-                    evaluations={
-                        evaluation["metric"]: codec.to_evaluation(sample.id, evaluation) for evaluation in some
-                    },
+                    evaluations=codec.to_evaluations(sample.id, row["evaluations"]),
+                    repeats=codec.to_evaluations(sample.id, row.get("repeats", ())),
                 )
-                for sample, some in rows
+                for sample, row in rows
             ),
             seconds=found.seconds,
             paid_usd=found.paid_usd,
@@ -271,6 +286,13 @@ def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
         design_effect=found_mean.design_effect if found_mean and alike else None,
         clusters=found_mean.clusters if found_mean and alike else None,
     )
+
+
+def _repeated(measure: Measure, rows: Sequence[Row]) -> Repeatability | None:
+    name = measure.name
+    scores = [(row.score(name), row.repeats[name].outcome) for row in rows if name in row.repeats]
+    pairs = [(first, last.value) for first, last in scores if first is not None and isinstance(last, Score)]
+    return repeatability((name, measure.version, measure.judge or ""), pairs, measure.passes) if pairs else None
 
 
 def _groups(samples: Sequence[Sample]) -> list[int]:

@@ -124,6 +124,11 @@ def to_evaluation(sample_id: str, raw: Any) -> Evaluation:
     )
 
 
+def to_evaluations(sample_id: str, rows: Iterable[Any]) -> dict[str, Evaluation]:
+    """Build a sample's evaluations by metric. Raises ValueError."""
+    return {row["metric"]: to_evaluation(sample_id, row) for row in rows}
+
+
 def _encode_unknown(value: Any) -> Any:
     item = getattr(value, "item", None)
     return item() if callable(item) else str(value)

@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import version
 from inspect import signature
@@ -20,7 +20,8 @@ from gaugeway.extensions import load, registered
 from gaugeway.records import Evaluation, Failed, Sample, Skipped
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
-from monitors.evaluation.evaluator import TIMEOUT_S, evaluate, judge_of
+from monitors.evaluation.evaluator import TIMEOUT_S, evaluate, is_judged, judge_of
+from monitors.evaluation.judge_repeats import is_repeated, judge_again
 from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better
@@ -60,9 +61,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run. `identity` hashes the judge's settings, `embedding` names the embeddings; each may be empty."""
+    """What to run. `identity` hashes the judge's settings, `embedding` names the embeddings; each may be empty.
+
+    The share `repeat` of the samples is judged a second time.
+    """
 
     metrics: Sequence[Enabled]
+    repeat: float = 0.0
     identity: str = ""
     embedding: str = ""
     concurrency: int = CONCURRENCY
@@ -150,10 +155,28 @@ async def _row(sample: Sample, plan: Plan, cache: ResultsCache | None, progress:
         for enabled in plan.metrics
         if enabled.metric.name not in evaluations
     }
-    return Row(
+    row = Row(
         sample=sample,
         evaluations={enabled.metric.name: (evaluations | others)[enabled.metric.name] for enabled in plan.metrics},
     )
+    return replace(row, repeats=await _second_judgements(row, plan, known, cache, progress))
+
+
+async def _second_judgements(
+    row: Row, plan: Plan, known: Mapping[Key, Evaluation], cache: ResultsCache | None, progress: Progress
+) -> Mapping[str, Evaluation]:
+    """Judge a row again by the judged metrics that scored it, if it is to be repeated; cached like the first time."""
+    if not is_repeated(row.sample, plan.repeat):
+        return {}
+    scored = [one.metric for one in plan.metrics if is_judged(one.metric) and row.score(one.metric.name) is not None]
+    keys = {metric.name: replace(key := plan.key(metric), judge=f"{key.judge}|second") for metric in scored}
+    missing = [metric for metric in scored if keys[metric.name] not in known]
+    again = await judge_again(missing, row.sample, timeout_s=plan.timeout_s)
+    fresh = {keys[evaluation.metric]: evaluation for evaluation in again}
+    if cache:
+        await cache.put(content_key(row.sample), fresh.items())
+    progress.usd += sum(evaluation.cost_usd for evaluation in again)
+    return {name: fresh[key] if key in fresh else known[key] for name, key in keys.items()}
 
 
 def _selected(metric: Metric, sample: Sample) -> bool:
@@ -187,7 +210,7 @@ LLM, NO_JUDGE = "llm", "none"
 _CALLS_IN_A_ROW = 3
 _NEVER = 1_000_000_000
 _NOT_IDENTITY = frozenset(
-    {"api_key", "timeout_s", "concurrency", "max_retries", "price_in", "price_out", "grounding", "next_model"}
+    {"api_key", "timeout_s", "concurrency", "max_retries", "price_in", "price_out", "grounding", "next_model", "repeat"}
 )
 
 
@@ -228,6 +251,7 @@ def _plan(
     rounds = 1 + math.ceil(_samples_at_once(request) * len(enabled) / shared.judge.concurrency)
     return Plan(
         metrics=enabled,
+        repeat=shared.judge.repeat,
         identity=_identity(shared.judge) if from_config and shared.judge.model else "",
         embedding=_embedding(shared.embeddings, embeddings),
         concurrency=_samples_at_once(request),

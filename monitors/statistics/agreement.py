@@ -1,17 +1,21 @@
-"""Agreement of a judge with human labels, and the judge's mean corrected by them."""
+"""Agreement of a judge with human labels and with itself, and the judge's mean corrected by labels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TypeAlias
 
 import numpy as np
 
-from monitors.statistics.confidence_sequence import student
+from gaugeway.records import Evaluation
+from gaugeway.storage.stores import Point
+from monitors.statistics.confidence_sequence import ALPHA, closed_window, student
 from monitors.statistics.control_variate import powered, sums
 from monitors.statistics.eprocess import Array
+from monitors.statistics.weighted_mean import hajek
 
 MIN_LABELS = 10
 ENOUGH_LABELS = 100
@@ -41,6 +45,72 @@ class Corrected:
     corrected: Interval
     correlation: float
     saving: float
+
+
+ENOUGH_PAIRS = 30
+"""Pairs from which on the error of a single score is shown."""
+
+
+Instrument: TypeAlias = tuple[str, str, str]
+"""What gives a score: metric, version and judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeatability:
+    """How far a judge's scores of the same answer differ, from `sd.n` answers that it judged twice.
+
+    `sd` is the standard deviation of one score of an answer, in [0, 0.71]; `flipped` the share of the pairs of which
+    only one score passes the metric's threshold, None for a metric without one. Both with their 95 % intervals.
+    `half_width` is 1.96 `sd`, the error of a single score; None with fewer than 30 pairs.
+    """
+
+    metric: str
+    version: str
+    judge: str
+    sd: Interval
+    flipped: Interval | None
+    half_width: float | None
+
+    def __str__(self) -> str:
+        """Say it in a line.
+
+        >>> print(repeatability(("m", "1", "j"), [(0.5, 0.7), (0.6, 0.6)] * 60))
+        same answer, judged twice: ± 0.20 (sd 0.100, 0.082 to 0.170); n = 120 pairs
+        """
+        error = "" if self.half_width is None else f"± {self.half_width:.2f} "
+        text = f"{error}(sd {self.sd.value:.3f}, {self.sd.low:.3f} to {self.sd.high:.3f}); "
+        if (flips := self.flipped) is not None:
+            share, low, high = (f"{100.0 * part:.0f}" for part in (flips.value, flips.low, flips.high))
+            text += f"{share} % flip across the threshold ({low} to {high} %); "
+        return f"same answer, judged twice: {text}n = {self.sd.n:,} pair{'' if self.sd.n == 1 else 's'}"
+
+
+def half_width_of(scored: Point | Evaluation, found: Iterable[Repeatability]) -> float | None:
+    """Return the error of a single score, as known for its metric, version and judge."""
+    instrument = scored.metric, scored.version, scored.judge
+    return next((one.half_width for one in found if (one.metric, one.version, one.judge) == instrument), None)
+
+
+def repeatability(
+    instrument: Instrument, pairs: Sequence[tuple[float, float]], passes: Callable[[float], bool] | None = None
+) -> Repeatability:
+    """Return how far the two scores in [0, 1] of each pair differ.
+
+    With the differences d of pairs whose errors are independent, the variance of one score is mean(d^2)/2. Reference:
+    J. M. Bland, D. G. Altman (1996), Measurement error, BMJ 313. Its interval is `closed_window` of the d^2, the share
+    of flips has Wilson's. Raises ValueError without pairs.
+
+    >>> found = repeatability(("m", "1", "j"), [(0.8, 0.6), (0.8, 0.8)], lambda score: score >= 0.7)
+    >>> round(found.sd.value, 3), found.flipped.value
+    (0.1, 0.5)
+    """
+    n = len(pairs)
+    squares = hajek([(first - second) ** 2 for first, second in pairs], [1.0] * n)
+    sd, low, high = (math.sqrt(square / 2.0) for square in (squares.mean, *closed_window(squares)))
+    flips = [passes(first) != passes(second) for first, second in pairs] if passes is not None else None
+    flipped = None if flips is None else _share(sum(flips), n, ALPHA)
+    half_width = _z() * sd if n >= ENOUGH_PAIRS else None
+    return Repeatability(*instrument, Interval(value=sd, low=low, high=high, n=n), flipped, half_width)
 
 
 def wilson(successes: float, n: float, alpha: float = 0.05) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from contextlib import asynccontextmanager
 from html.parser import HTMLParser
 
@@ -16,7 +17,7 @@ from dashboards.web.app import pages
 from dashboards.web.site import Site
 from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from gaugeway.settings.shared import Alerts, Config, Monitors, Rule
+from gaugeway.settings.shared import Alerts, Config, Judge, Monitors, Rule
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.templates import Templates
@@ -40,6 +41,8 @@ SCRIPTS = ["/static/page.js", "/static/toolbar.js", "/static/charts.js"]
 """The scripts of every page."""
 RULES = (Rule(metric="faithfulness", slo=0.85, name="answers"), Rule(metric="lexical_groundedness", baseline="auto"))
 ALERTS = Alerts(bucket_s=60.0, watermark_s=0.0, group_wait_s=0.0, rules=RULES, slices=("app", "model"))
+JUDGED = Config(alerts=ALERTS, judge=Judge(base_url="http://127.0.0.1:1/v1", model="j"))
+"""With a judge that is never asked."""
 
 
 class CompiledTemplates(BytecodeCache):
@@ -132,7 +135,7 @@ class World:
         self.__dict__.update(parts)
         self._count = 0
 
-    async def add(self, value, *, at=None, metric="faithfulness", **about):
+    async def add(self, value, *, at=None, metric="faithfulness", judge=None, **about):
         """Store one exchange with one evaluation; `value` may be an outcome."""
         self._count += 1
         at = time.time() - 60.0 if at is None else at
@@ -141,7 +144,8 @@ class World:
             id=about.get("id", f"x{self._count}"), started_at=at, **{k: v for k, v in fields.items() if k != "id"}
         )
         outcome = value if isinstance(value, Score | Skipped | Failed) else Score(value)
-        await self.store.add(sample, [Evaluation(sample_id=sample.id, metric=metric, version="1", outcome=outcome)])
+        made = Evaluation(sample_id=sample.id, metric=metric, version="1", outcome=outcome, judge=judge)
+        await self.store.add(sample, [made])
         return sample
 
     def answered(self, count, *, app="shop", source="none", question="How long?"):
@@ -152,6 +156,13 @@ class World:
                 id=f"c{self._count}", started_at=time.time(), app=app, question=question, context_source=source
             )
             self.counts.stored(one, None)
+
+    def judged_twice(self, count=40):
+        """Have the judge "j" of the configuration judge so many answers twice; every other pair is 0.2 apart."""
+        repeats = self.plane._repeats  # noqa: SLF001 - no worker runs here
+        pairs = [(time.time(), 0.8, 0.6 if k % 2 else 0.8) for k in range(count)]
+        repeats._own["faithfulness", "1", "j"] = deque(pairs)  # noqa: SLF001 - same
+        repeats._found = None  # noqa: SLF001 - same
 
     async def drop(self, *, good=200, bad=120, minutes=120, app="shop", model="m-1", **about):
         """Good scores, then bad ones, spread over the last minutes; then the engine looks."""

@@ -88,7 +88,7 @@ class Example:
     """One answer of an alert: its score, question, faults, and the address of its page."""
 
     id: str
-    value: float
+    point: Point
     question: str
     url: str
     faults: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str
         stored = await store.sample(point.sample_id)
         example = Example(
             id=point.sample_id,
-            value=point.value or 0.0,
+            point=point,
             question=question_of(stored[0]) if stored is not None else "",
             url=exchange(point.sample_id, {**fields, "order": query.order}),
             faults=faults_of(stored[1], point.metric) if stored is not None else (),

@@ -179,7 +179,7 @@ def exchange_handlers(site: Site) -> list[Any]:
         sample, evaluations = await _stored(store, exchange_id)
         names = site.sources.names(sample)
         summary = await asyncio.to_thread(summary_of, sample, evaluations, names, site.sources.passing)
-        return Template("preview.html", context=summary, media_type="text/html")
+        return Template("preview.html", context=summary | {"error_of": site.error_of}, media_type="text/html")
 
     return [exchange, preview, _feedback_handler(site)]
 

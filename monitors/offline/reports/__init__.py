@@ -53,18 +53,6 @@ def effective(summary: MetricSummary) -> tuple[str, str]:
     return "-" if summary.n_eff is None else f"{summary.n_eff:.1f}", effect
 
 
-def clusters_line(run: Run) -> str:
-    """Return in one line what n_eff and the design effect are for."""
-    most = max(summary.clusters or 0 for summary in run.summary)
-    return f"{most} sessions or single samples: samples of one session count as alike, n_eff = n / design effect"
-
-
-def abstained_line(run: Run) -> str:
-    """Return in one line how many of the answers decline; metrics of claims skip these as abstained."""
-    share = run.abstained / len(run.rows) if run.rows else 0.0
-    return f"{run.abstained} of {len(run.rows)} answers ({share:.1%}) decline to answer"
-
-
 def latency_lines(run: Run) -> list[str]:
     """Return the durations of the answers in one line, and where they are known those of the retrieval and of both."""
     names = {"generation": "Answer latency", "retrieval": "Retrieval latency", "total": "Both together"}
@@ -75,6 +63,32 @@ def latency_lines(run: Run) -> list[str]:
         f"p99 {latency.p99:.2f} s ({latency.n} answers)"
         for name, latency in found
     ]
+
+
+def repeat_lines(run: Run) -> list[str]:
+    """Return how far two judgements of the same answer differ, a line for each metric, and why some have no second."""
+    lines = [f"{metric}: {found}" for metric, found in run.judge_repeats.items()]
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(run.unrepeated.items()))
+    return [*lines, *([f"second judgements without a score: {reasons}"] if reasons else [])]
+
+
+def error_of(run: Run, metric: str) -> str:
+    """Return the error of a single score, as " ± 0.12"; "" unless enough samples were judged twice."""
+    found = run.judge_repeats.get(metric)
+    return "" if found is None or found.half_width is None else f" ± {found.half_width:.2f}"
+
+
+def summary_lines(run: Run) -> list[str]:
+    """Return what a report says under the table of the metrics."""
+    lines = []
+    if run.clustered:
+        most = max(summary.clusters or 0 for summary in run.summary)
+        why = "samples of one session count as alike, n_eff = n / design effect"
+        lines.append(f"{most} sessions or single samples: {why}")
+    if run.abstained:  # metrics of claims skip these as abstained
+        share = run.abstained / len(run.rows)
+        lines.append(f"{run.abstained} of {len(run.rows)} answers ({share:.1%}) decline to answer")
+    return [*lines, *latency_lines(run), *repeat_lines(run)]
 
 
 def write(run: Run, path: Path, extras: Extras = NONE) -> None:

@@ -13,16 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gaugeway.records import Evaluation, Failed, Score
 from monitors.analysis.claim_highlight import Claim, Piece, claims_in, claims_of_reference, mark
-from monitors.offline.reports import (
-    NONE,
-    Extras,
-    abstained_line,
-    clusters_line,
-    counted,
-    effective,
-    latency_lines,
-    signed,
-)
+from monitors.offline.reports import NONE, Extras, counted, effective, error_of, signed, summary_lines
 from monitors.offline.results import Measure, MetricSummary, Row, Run
 
 BINS = 20
@@ -75,9 +66,7 @@ def render(suffix: str, run: Run, extras: Extras = NONE) -> str:
         bins=BINS,
         failures=_failures(run),
         failures_shown=FAILURES,
-        alike=clusters_line(run) if run.clustered else "",
-        declined=abstained_line(run) if run.abstained else "",
-        latencies=latency_lines(run),
+        lines=summary_lines(run),
         created=datetime.fromtimestamp(run.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
 
@@ -92,7 +81,7 @@ def _environment(*, html: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=not html,
     )
-    environment.globals |= {"counted": counted, "effective": effective, "signed": signed}
+    environment.globals |= {"counted": counted, "effective": effective, "error_of": error_of, "signed": signed}
     environment.filters |= {"text": _text, "excerpt": _excerpt}
     return environment
 

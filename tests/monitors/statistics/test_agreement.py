@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gaugeway.records import Evaluation, Score
 from monitors.statistics.agreement import (
     corrected_mean,
+    half_width_of,
     kappa,
     labels_needed,
     rates,
+    repeatability,
     wilson,
 )
 
@@ -125,3 +128,43 @@ def test_a_plan_that_cannot_be_is_refused():
 def test_what_cannot_be_is_refused(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+NOISES = {
+    "normal": lambda rng, n: rng.normal(0.0, 0.06, (n, 2)),
+    "steps": lambda rng, n: rng.choice([0.0, 1 / 3, 2 / 3], (n, 2), p=[0.9, 0.08, 0.02]),
+    "rare and total": lambda rng, n: (rng.random((n, 2)) < 0.02) * 1.0,
+}
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("n", [30, 200])
+def test_the_interval_of_a_judges_error_covers_it(noise, n):
+    rng = np.random.default_rng(11)
+    true = float(NOISES[noise](rng, 200_000)[:, 0].std())
+    covered = 0
+    for _ in range(200):
+        truth = rng.random(n) * 0.2 + 0.4 if noise == "normal" else np.zeros(n)
+        pairs = (truth[:, None] + NOISES[noise](rng, n)).clip(0.0, 1.0)
+        found = repeatability(("m", "1", "j"), pairs.tolist())
+        covered += found.sd.low <= true <= found.sd.high
+    assert covered >= 184  # 92 %
+
+
+def test_a_flip_is_a_pair_of_which_one_score_passes():
+    pairs = [(0.7, 0.69), (0.7, 0.71), (0.2, 0.1), (0.69, 0.7)]
+    assert repeatability(("m", "1", "j"), pairs, lambda score: score >= 0.7).flipped.value == 0.5
+    assert repeatability(("m", "1", "j"), pairs).flipped is None
+
+
+def test_the_error_of_a_single_score_needs_30_pairs_of_its_metric_version_and_judge():
+    few, enough = (repeatability(("m", "1", "j"), [(0.5, 0.7), (0.6, 0.6)] * n) for n in (14, 15))
+    assert few.half_width is None
+    assert enough.half_width == pytest.approx(1.96 * 0.1, abs=1e-4)
+
+    def scored(metric="m", version="1", judge="j"):
+        return Evaluation(sample_id="x", metric=metric, version=version, outcome=Score(0.5), judge=judge)
+
+    assert half_width_of(scored(), [enough]) == enough.half_width
+    for other in (scored("n"), scored(version="2"), scored(judge="k"), scored(judge=None)):
+        assert half_width_of(other, [enough]) is None

@@ -15,7 +15,7 @@ from gaugeway.records import CaptureInfo, PromptPart
 from gaugeway.storage.stores import Point
 from monitors.alerting.changes import Version
 from monitors.analysis.ab_compare import Arm, Compared
-from tests.support.pages import EVIL, SCRIPTS, world
+from tests.support.pages import EVIL, JUDGED, SCRIPTS, world
 
 
 def version(value, first_seen, kind="model", app="shop"):
@@ -358,3 +358,12 @@ async def test_a_diff_of_long_prompts_is_bounded(tmp_path):
             parts = (PromptPart(role="user", kind="instructions", start=0, end=9, text=lines),)
             await w.add(0.9, prompt=name, capture=CaptureInfo(source="structure", parts=parts))
         assert len((await w.page("/compare?by=prompt&a=2-a&b=2-b")).text) < 3 * MAX_LINES * MAX_LINE
+
+
+async def test_it_says_how_far_two_judgements_of_the_same_answer_differ(tmp_path):
+    async with world(tmp_path, config=JUDGED) as w:
+        await paired(w)
+        assert "judged twice" not in (await w.page("/compare?by=model&a=old&b=new")).words
+        w.judged_twice(120)
+        shown = (await w.page("/compare?by=model&a=old&b=new")).words
+        assert "faithfulness by j: same answer, judged twice: ± 0.20 (sd 0.100, 0.082 to 0.170)" in shown

@@ -23,7 +23,7 @@ from gaugeway.records import (
     ToolCall,
     Usage,
 )
-from tests.support.pages import EVIL, SCRIPTS, world
+from tests.support.pages import EVIL, JUDGED, SCRIPTS, world
 
 PASSAGES = (
     Context(
@@ -376,3 +376,45 @@ async def test_the_exchanges_of_a_conversation_are_listed_in_order(tmp_path):
         assert ("a", {"href": "/exchanges/a"}) in page.elements
         assert "Mine?" not in page.text
         assert "steps-h" not in [one.get("id") for one in (await w.page("/exchanges/alone")).all("h2")]
+
+
+async def test_a_single_score_has_the_judges_error_where_enough_answers_were_judged_twice(tmp_path):
+    async with world(tmp_path, config=JUDGED) as w:
+        for name, judge in (("known", "j"), ("other", "k"), ("none", None)):
+            await w.add(0.4, judge=judge, id=name)
+        w.judged_twice(29)
+        assert " ± " not in (await w.page("/exchanges/known")).words
+        w.judged_twice(30)
+        assert "0.400 ± 0.20" in (await w.page("/exchanges/known")).words
+        assert "0.400 ± 0.20" in (await w.page("/exchanges/known/preview")).words
+        listed = (await w.page("/explore?metric=faithfulness&since=24h")).words
+        assert listed.count("0.400 ± 0.20") == 1
+        for other in ("other", "none"):
+            assert " ± " not in (await w.page(f"/exchanges/{other}")).words
+        found = (await w.client.get("/api/exchanges/known")).json()["evaluations"]
+        assert [one["half_width"] for one in found] == [pytest.approx(0.196, abs=1e-3)]
+        rows = (await w.client.get("/api/exchanges?metric=faithfulness")).json()
+        assert {one["sample_id"]: one["half_width"] for one in rows} == {
+            "known": pytest.approx(0.196, abs=1e-3),
+            "other": None,
+            "none": None,
+        }
+        (repeats,) = (await w.client.get("/api/status")).json()["judge_repeats"]
+        assert repeats["sd"] == {
+            "value": pytest.approx(0.1),
+            "low": repeats["sd"]["low"],
+            "high": repeats["sd"]["high"],
+            "n": 30,
+        }
+        assert repeats["flipped"]["value"] == 0.5
+
+
+async def test_the_worst_answers_of_an_alert_have_the_judges_error(tmp_path):
+    async with world(tmp_path, config=JUDGED) as w:
+        now = time.time()
+        for index in range(320):
+            await w.add(0.9 if index < 200 else 0.3, at=now - 22.5 * (320 - index), judge="j")
+        await w.look()
+        (alert, *_) = w.engine.alerts()
+        w.judged_twice(40)
+        assert "0.300 ± 0.20" in (await w.page(f"/alerts/{alert.fingerprint}")).words

@@ -15,7 +15,7 @@ from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.factory import NotifierTests, TooSoonError
 from tests.deploy.reading import ROOT
 from tests.support.alerting import People
-from tests.support.pages import EVIL, world
+from tests.support.pages import EVIL, JUDGED, world
 from tests.support.product import Webhook
 
 TOML = """
@@ -253,3 +253,15 @@ async def test_the_page_has_the_ways(tmp_path):
         page = await w.page("/settings")
     for way in TEXTS["ways"]:
         assert way["commands"] in page.text
+
+
+async def test_the_judge_shows_how_far_its_scores_of_the_same_answer_differ(tmp_path):
+    async with world(tmp_path, config=JUDGED) as w:
+        assert "judged twice" not in (await w.page("/settings")).words
+        w.judged_twice(120)
+        said = "same answer, judged twice: ± 0.20 (sd 0.100, 0.082 to 0.170); 50 % flip across the threshold"
+        assert f"faithfulness by j, version 1: {said} (41 to 59 %); n = 120 pairs" in (await w.page("/settings")).words
+        w.judged_twice(29)
+        shown = (await w.page("/settings")).words
+        assert "same answer, judged twice: (sd" in shown
+        assert "n = 29 pairs" in shown
