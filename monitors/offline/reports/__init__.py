@@ -56,6 +56,8 @@ def effective(summary: MetricSummary) -> tuple[str, str]:
 def clusters_line(run: Run) -> str:
     """Return in one line what n_eff and the design effect are for."""
     most = max(summary.clusters or 0 for summary in run.summary)
+    if not most:
+        return "Samples that follow each other have similar scores: n_eff = n / design effect; name their sessions"
     return f"{most} sessions or single samples: samples of one session count as alike, n_eff = n / design effect"
 
 
