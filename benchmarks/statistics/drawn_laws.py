@@ -16,7 +16,7 @@ import numpy as np
 Array = np.ndarray
 FAMILIES = ("beta", "spikes", "binary", "grades")
 _GRID = 40_001
-_CALIBRATION = 200_000
+_CALIBRATION = 50_000
 _Z = np.linspace(-6.0, 6.0, 12_001)
 _PHI = np.array([NormalDist().cdf(z) for z in _Z])
 
