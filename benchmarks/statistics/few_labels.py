@@ -36,7 +36,7 @@ ANSWERS = 2_000
 LABELS = (20, 30, 50, 100)
 BARS = {0.6: 0.85, 0.9: 0.56}
 COVERED = 0.94
-WITH_GLIDE, GLIDE_RUNS = 30, 50
+WITH_GLIDE, GLIDE_RUNS = 30, 40
 Result = dict[str, tuple[float, float]]
 """By method, how often its interval covers and its mean width."""
 
@@ -145,7 +145,7 @@ def _column(rows: list[tuple[str, str, Result]], name: str) -> tuple[Array, Arra
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="24 laws of 300 runs")
+    parser.add_argument("--full", action="store_true", help="24 laws of 200 runs")
     parser.add_argument("--write", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
     begun, lines = time.perf_counter(), []
@@ -158,7 +158,7 @@ def main() -> None:
         f"{platform.python_version()} on {platform.machine()}, glide-py {glide}. Bars are in brackets.",
         "",
     ]
-    for line in (*head, *tables(*(24, 300) if options.full else (8, 100))):
+    for line in (*head, *tables(*(24, 200) if options.full else (8, 100))):
         print(line, flush=True)
         lines.append(line)
     print(f"\n{time.perf_counter() - begun:.0f} s")

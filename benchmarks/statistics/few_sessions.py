@@ -223,7 +223,7 @@ def tables(laws: int, runs: int, live_runs: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="16 laws of 80 runs, 30 of streams")
+    parser.add_argument("--full", action="store_true", help="16 laws of 60 runs, 25 of streams")
     parser.add_argument("--write", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
     begun, lines = time.perf_counter(), []
@@ -234,7 +234,7 @@ def main() -> None:
         f"{np.__version__}, Python {platform.python_version()} on {platform.machine()}. Bars are in brackets.",
         "",
     ]
-    for line in (*head, *tables(*(16, 80, 30) if options.full else (8, 40, 10))):
+    for line in (*head, *tables(*(16, 60, 25) if options.full else (8, 40, 10))):
         print(line, flush=True)
         lines.append(line)
     print(f"\n{time.perf_counter() - begun:.0f} s")

@@ -106,11 +106,11 @@ class DesignEffect:
     @property
     def value(self) -> float:
         """The design effect, at least 1."""
-        if not self._scores > 0.0:
+        if not self._groups:
             return 1.0
         assumed = 1.0 + ASSUMED_AT_FIRST * min(MOST_COMPANIONS, self._companions / self._n)
         weight = ASSUMED_CLUSTERS / (1.0 + (self._n / COLD) ** 2)
-        measured = self._clusters / self._scores
+        measured = self._clusters / self._scores if self._scores > 0.0 else 1.0
         return max(1.0, (self._groups * measured + weight * assumed) / (self._groups + weight))
 
     def add(self, deviations: Sequence[float], *, earlier: float, before: int = 0) -> float:
