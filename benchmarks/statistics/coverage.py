@@ -184,9 +184,8 @@ def labels_table(runs: int) -> Iterator[str]:
             for _ in range(runs):
                 truth = rng.random(5000) < M0
                 verdict = np.where(truth, rng.random(5000) < 0.95, rng.random(5000) >= specificity).astype(float)
-                sums = {"x": float(verdict.sum()), "x2": float((verdict * verdict).sum())}
                 labelled = truth[:labels].astype(float)
-                found = corrected_mean(labelled, verdict[:labels], verdict.size, **sums).corrected
+                found = corrected_mean(labelled, verdict[:labels], verdict.size, x=float(verdict.sum())).corrected
                 right += found.low <= M0 <= found.high
                 width += (found.high - found.low) / runs
                 alone += 2 * 1.96 * math.sqrt(M0 * (1 - M0) / labels) / runs

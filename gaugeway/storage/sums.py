@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,3 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(Sums)})
-
-    def of_traffic(self, n_all: int, f: float, ff: float) -> Sums:
-        """Return a copy with the number and the covariate sums of all exchanges replaced."""
-        return replace(self, n_all=n_all, f=f, ff=ff)

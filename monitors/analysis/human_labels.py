@@ -169,7 +169,7 @@ def _labelled(
     names = list(labels)
     judged = [scores[name] for name in names]
     own = [on_scale(labels[name], flipped=passing.flipped) for name in names]
-    found = corrected_mean(own, judged, total.n, x=total.x, x2=total.x2) if len(own) >= MIN_LABELS else None
+    found = corrected_mean(own, judged, total.n, x=total.x) if len(own) >= MIN_LABELS else None
     good = [labels[name] >= LABEL_PASSES for name in names]
     said = [passing.passes(score) for score in judged]
     sensitivity, specificity = _or_none(lambda: rates(good, said)) or (None, None)

@@ -192,7 +192,7 @@ def _quality(summary: Summary, helped: Helped | None, effect: float, window_s: f
     use = better if better is not None and found is not None and better.n_eff > found.n_eff else None
     known = use.estimate() if use is not None else found
     if known is not None:
-        known = replace(known, n_eff=known.n_eff / effect, design_effect=effect)
+        known = known.widened(effect)
     low, mean, high = _interval(known)
     fixed_low, fixed_high = closed_window(known) if known is not None and mean is not None else (None, None)
     return Quality(

@@ -277,7 +277,7 @@ def estimated_point(at: float, sums: WeightedSums, *, effect: float = 1.0, over:
     found = hajek_from_sums(sums)
     if found is None:
         return SeriesPoint(at=at, n=0, n_eff=0.0)
-    found = replace(found, n_eff=found.n_eff / effect, design_effect=effect)
+    found = found.widened(effect)
     if found.n_eff < MIN_N_EFF:
         return SeriesPoint(at=at, n=found.n, n_eff=found.n_eff)
     low, high = closed_window(found) if over else confidence_sequence(found)

@@ -19,6 +19,7 @@ from monitors.offline import results_codec as codec
 from monitors.statistics.agreement import Repeatability, repeatability
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
+from monitors.statistics.dependence import closed_design_effect
 from monitors.statistics.weighted_mean import hajek
 
 
@@ -60,7 +61,8 @@ class MetricSummary:
     """One metric over all samples: the mean with its 95 % interval (`low`, `high`), None without scores.
 
     `n_eff` is the effective sample size, n / `design_effect` (scores of one session say less than independent ones),
-    and `clusters` the number of groups of scores that may be alike; None where none may be. `skipped` and `failed`
+    and `clusters` the number of groups of scores that may be alike, None where nothing names any: then scores that
+    follow each other in the data set count as alike as they are. `skipped` and `failed`
     count by reason. `usd` is the cost of all judging, including that of earlier runs.
     """
 
@@ -109,8 +111,8 @@ class Run:
 
     @property
     def clustered(self) -> bool:
-        """Whether scores may be alike, so that reports show `n_eff` and the design effect."""
-        return any(metric_summary.clusters is not None for metric_summary in self.summary)
+        """Whether scores are alike, so that reports show `n_eff` and the design effect."""
+        return any(metric_summary.design_effect is not None for metric_summary in self.summary)
 
     @cached_property
     def abstained(self) -> int:
@@ -269,8 +271,11 @@ def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
     values = [evaluation.outcome.value for evaluation in found if isinstance(evaluation.outcome, Score)]
     groups = _groups([row.sample for row in scored])
     found_mean = hajek(values, [1.0] * len(values), groups) if values else None
+    alike = 1 < len(set(groups)) < len(values)
+    if found_mean and not alike:
+        found_mean = found_mean.widened(closed_design_effect(values))
+    widened = found_mean is not None and (alike or found_mean.design_effect > 1.0)
     low, high = closed_window(found_mean) if found_mean else (None, None)
-    alike = found_mean is not None and 1 < len(set(groups)) < len(values)
     return MetricSummary(
         metric=measure.name,
         n=len(values),
@@ -283,7 +288,7 @@ def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
         usd=sum(evaluation.cost_usd for evaluation in found),
         seconds=sum(evaluation.seconds for evaluation in found),
         n_eff=found_mean.n_eff if found_mean else None,
-        design_effect=found_mean.design_effect if found_mean and alike else None,
+        design_effect=found_mean.design_effect if found_mean and widened else None,
         clusters=found_mean.clusters if found_mean and alike else None,
     )
 

@@ -13,14 +13,15 @@ import numpy as np
 from gaugeway.records import Evaluation
 from gaugeway.storage.stores import Point
 from monitors.statistics.confidence_sequence import ALPHA, closed_window, student
-from monitors.statistics.control_variate import powered, sums
 from monitors.statistics.eprocess import Array
 from monitors.statistics.weighted_mean import hajek
 
 MIN_LABELS = 10
 ENOUGH_LABELS = 100
 """The minimum of every plan: with fewer, an interval rests on a handful of the judge's errors."""
-PSEUDO_LABELS = 4.0
+UNSEEN_ERRORS = 3.0
+_ROUNDING = 1e-9
+"""Variances of scores below this are rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,27 +174,26 @@ def rates(labels: Sequence[bool], verdicts: Sequence[bool], alpha: float = 0.05)
 
 
 def corrected_mean(
-    labels: Sequence[float] | Array,
-    judged: Sequence[float] | Array,
-    n_all: int,
-    *,
-    x: float,
-    x2: float,
-    alpha: float = 0.05,
+    labels: Sequence[float] | Array, judged: Sequence[float] | Array, n_all: int, *, x: float, alpha: float = 0.05
 ) -> Corrected:
     """Correct the judge's mean over `n_all` answers by people's labels of a random sample of them.
 
-    `judged` are the judge's scores of the labelled answers; `x` and `x2` are the sums of all its scores and of their
-    squares. This is `powered` with people as the judge and the judge as the covariate: unbiased on this traffic for any
-    errors of the judge. The interval is Wilson's for the effective number of labels, with Student's t in place of z
-    (Korn & Graubard 1998, Surv. Methodol. 24) and four more labels on which the judge is off by 1/2 (as Agresti & Coull
-    1998): a good judge errs so rarely that few labels may show no error, and a plain interval would then be wrong up to
-    one time in four. Raises ValueError for lengths that differ, scores outside [0, 1] or fewer than 10 labels.
+    `judged` are the judge's scores f of the n labelled answers, `x` is the sum of all its scores. The estimate is
+    PPI++ for a mean (Angelopoulos, Duchi & Zrnic, arXiv 2311.01453), that is, the regression estimator with the slope
+    fitted to the labels; unbiased up to 1/n for any errors of the judge. With the residuals r of the regression::
+
+        mean = mean(y) + slope (x/n_all - mean f)
+        V    = sum r^2/(n - 2)/n (1 + n (x/n_all - mean f)^2/sum (f - mean f)^2) + (what the slope explains)/n_all
+
+    The interval is Wilson's for the effective number of labels mean (1 - mean)/V, with Student's t of n - 2 degrees of
+    freedom in place of z (Korn & Graubard 1998, Surv. Methodol. 24). n^2 V includes `_unseen`, because a good judge
+    errs so rarely that few labels may show none of its errors. Raises ValueError for lengths that differ, scores
+    outside [0, 1] or fewer than 10 labels.
 
     >>> rng = np.random.default_rng(1)
     >>> truth = rng.random(5000) < 0.8
     >>> judge = np.where(rng.random(5000) < 0.1, ~truth, truth) * 1.0
-    >>> found = corrected_mean(truth[:200], judge[:200], 5000, x=float(judge.sum()), x2=float((judge**2).sum()))
+    >>> found = corrected_mean(truth[:200], judge[:200], 5000, x=float(judge.sum()))
     >>> round(found.raw, 2), round(found.corrected.value, 2), found.corrected.high - found.corrected.low < 0.09
     (0.74, 0.8, True)
     """
@@ -203,15 +203,45 @@ def corrected_mean(
         raise ValueError(f"need as many judged scores as labels, at least {MIN_LABELS} and at most `n_all`")
     if not all(((values >= 0.0) & (values <= 1.0)).all() for values in (y, f)):
         raise ValueError("labels and scores lie in [0, 1]")
-    sample = sums(f, y, np.full(n, n / n_all))
-    found = powered([sample.of_traffic(n_all, x, x2)])
-    mean = _cut(found.mean)
-    variance = (found.variance * n * n + PSEUDO_LABELS / 4.0) / (n + PSEUDO_LABELS) / n
+    dy, df, gap = y - y.mean(), f - f.mean(), x / n_all - float(f.mean())
+    varied = float(df @ df) > _ROUNDING * n
+    slope, leverage = (float(df @ dy / (df @ df)), n * gap * gap / float(df @ df)) if varied else (0.0, 0.0)
+    residuals = dy - slope * df
+    mean, alone = _cut(float(y.mean()) + slope * gap), float(dy @ dy) / (n - 1) / n
+    left = float(residuals @ residuals) / (n - 2) / n * (1.0 + leverage)
+    variance = left + max(0.0, alone - left) * n / n_all
     # at 0 or 1 no number of labels has this variance: they count as they are
-    effective = mean * (1.0 - mean) / variance if 0.0 < mean < 1.0 else float(n)
+    guarded = variance + _unseen(dy, residuals) / (n * n)
+    effective = mean * (1.0 - mean) / guarded if 0.0 < mean < 1.0 else float(n)
     low, high = _score_interval(mean * effective, effective, student(alpha, n - 2))
-    corrected = Interval(value=mean, low=low, high=high, n=n)
-    return Corrected(raw=x / n_all, corrected=corrected, correlation=found.correlation, saving=found.saving)
+    return Corrected(
+        raw=x / n_all,
+        corrected=Interval(value=mean, low=low, high=high, n=n),
+        correlation=float(np.corrcoef(y, f)[0, 1]) if varied and alone > _ROUNDING else 0.0,
+        saving=max(1.0, alone / variance) if variance > _ROUNDING else 1.0,
+    )
+
+
+def _unseen(labels: Array, residuals: Array) -> float:
+    """Return what is added to n^2 V for errors of the judge that no label has shown yet.
+
+    It is three residuals of half the labels' range R, as pseudo-observations (Agresti & Coull 1998, American
+    Statistician 52), and less the more labels c carry the observed variance::
+
+        3 (R/2)^2/(1 + c)^1.5        c = (sum r^2)^2/sum r^4, 0 if all r are 0: n/kurtosis, about n/3 if r is normal
+
+    Labels that are (nearly) equal do not show their range either: R^2 moves to 1 by 1/(1 + c)^2 with their own c.
+    """
+    spread = float(np.ptp(labels)) ** 2
+    spread += (1.0 - spread) / (1.0 + _carriers(labels)) ** 2
+    return UNSEEN_ERRORS / 4.0 * spread / math.pow(1.0 + _carriers(residuals), 1.5)
+
+
+def _carriers(deviations: Array) -> float:
+    """Return how many values carry the sum of squares: as many equal ones would have the same ratio of moments."""
+    squares = deviations * deviations
+    fourth = float(squares @ squares)
+    return float(squares.sum()) ** 2 / fourth if fourth > _ROUNDING**2 else 0.0
 
 
 def labels_needed(half_width: float, *, sd: float, correlation: float = 0.0, n_all: int | None = None) -> int:

@@ -26,10 +26,11 @@ REMEMBERED_S = 3_600.0
 HORIZON = 5_000.0
 """Scores after which what is known of mean, variance and correlation has half its weight."""
 FEWEST_PAIRS = 30
-FEWEST_SCORES = 50
 ASSUMED, FEWEST_CLUSTERS = 0.2, 30.0
 """The correlation assumed before there is a pair, and the number of clusters with pairs that replaces the assumption:
 pairs of few clusters (one batch job) say nothing about how clusters differ."""
+ASSUMED_AT_FIRST, MOST_COMPANIONS = 0.8, 10.0  # internal bound: a series with correlation .8 has 9 at most
+ASSUMED_CLUSTERS, COLD = 10.0, 500.0
 MOST_CORRELATED = 0.9  # internal bound: a number of the format or formula
 QUESTION, SESSION = "q:", "s:"
 """Beginnings of names. Equal questions are a cluster only where they are rare, as in a burst, not asked all day."""
@@ -89,40 +90,50 @@ class DesignEffect:
     """By how much a mean's variance exceeds that of independent scores, from the clusters of a stream; recent ones
     count more.
 
-    With the deviations d = w (x - mean) it is the sum over clusters of (sum of d)^2 over the sum of all d^2, at least 1
-    (Liang & Zeger 1986), and 1 before 50 scores.
+    With the deviations d = w (x - mean) it is the sum over clusters of (sum of d)^2 over the sum of all d^2 (Liang &
+    Zeger 1986), drawn to what is assumed of a new stream: its scores are correlated at .8 with the others of their
+    cluster, of which at most 10 count, as 10 clusters would show it. The weight of that fades with the scores: at 500
+    it is half, at 5,000 a hundredth.
 
     >>> effect = DesignEffect()
-    >>> for x in (0.0, 1.0) * 50:
+    >>> for x in (0.0, 1.0) * 500:
     ...     _ = effect.add([x - 0.5] * 2, earlier=0.0)
-    >>> effect.value
+    >>> round(effect.value, 3)
     2.0
     """
 
     def __init__(self) -> None:
-        self._n = self._clusters = self._scores = 0.0
+        self._n = self._clusters = self._scores = self._groups = self._companions = 0.0
 
     @property
     def value(self) -> float:
         """The design effect, at least 1."""
-        return max(1.0, self._clusters / self._scores) if self._n >= FEWEST_SCORES and self._scores > 0.0 else 1.0
+        if not self._groups:
+            return 1.0
+        assumed = 1.0 + ASSUMED_AT_FIRST * min(MOST_COMPANIONS, self._companions / self._n)
+        weight = ASSUMED_CLUSTERS / (1.0 + (self._n / COLD) ** 2)
+        measured = self._clusters / self._scores if self._scores > 0.0 else 1.0
+        return max(1.0, (self._groups * measured + weight * assumed) / (self._groups + weight))
 
-    def add(self, deviations: Sequence[float], *, earlier: float) -> float:
-        """Take in a cluster's deviations of one bucket, after those with the sum `earlier`; return the new sum."""
-        total, keep = sum(deviations), _kept(len(deviations))
-        self._n = keep * self._n + len(deviations)
+    def add(self, deviations: Sequence[float], *, earlier: float, before: int = 0) -> float:
+        """Take in a cluster's deviations of a bucket, after `before` with the sum `earlier`; return the new sum."""
+        total, n = sum(deviations), len(deviations)
+        keep = _kept(n)
+        self._n = keep * self._n + n
         self._clusters = keep * self._clusters + total * (total + 2.0 * earlier)
         self._scores = keep * self._scores + sum(deviation * deviation for deviation in deviations)
+        self._groups = keep * self._groups + (before == 0)
+        self._companions = keep * self._companions + n * (n - 1 + 2 * before)
         return earlier + total
 
     @property
     def state(self) -> tuple[float, ...]:
         """The sums, to be saved."""
-        return self._n, self._clusters, self._scores
+        return self._n, self._clusters, self._scores, self._groups, self._companions
 
     @state.setter
     def state(self, state: Sequence[float]) -> None:
-        self._n, self._clusters, self._scores = state
+        self._n, self._clusters, self._scores, self._groups, self._companions = state
 
 
 def name_of(names: str | None, kind: str) -> str:
@@ -265,7 +276,7 @@ class Clusters:
         self.correlation.state, self._scores, self._names = saved.correlation, saved.scores, Counter(saved.common)
         self._first = {name: self._count_of_all - saved.ages.get(name, ESTABLISHED) for name in saved.common}
         self.named = saved.named
-        if saved.effect:
+        if len(saved.effect) == len(self.effect.state):
             self.effect.state = saved.effect
 
     def means(
@@ -296,7 +307,7 @@ class Clusters:
         deviation = seen.deviation if seen else 0.0
         if (centre := self.correlation.centre) is not None:
             deviations = [w * (x - centre) for x, w in zip(scores, weights, strict=True)]
-            deviation = self.effect.add(deviations, earlier=deviation)
+            deviation = self.effect.add(deviations, earlier=deviation, before=seen.n if seen else 0)
         self.correlation.add(scores, earlier=earlier if seen else None, paired=seen is not None and seen.n > 1)
         if isinstance(name, str):
             before, earlier_total = (seen.n, seen.total) if seen else (0, 0.0)

@@ -73,12 +73,13 @@ def difference_sequence(a: Estimate, b: Estimate) -> tuple[float, float]:
 def closed_window(estimate: Estimate) -> tuple[float, float]:
     """Return a two-sided interval for a window that is looked at once, at a time that the scores do not decide.
 
-    With n = n_eff times the design effect, V = sd^2/n_eff and Student's t for the number of clusters less one::
+    With n = n_eff, the sd of `Estimate` and Student's t for its degrees of freedom::
 
-        m = (n mean + 2)/(n + 4)        m +- t sqrt( n^2 V + 2 m^2 + 2 (1 - m)^2 )/(n + 4)
+        m = (n mean + 2)/(n + 4)        m +- t sqrt( n sd^2 + 2 m^2 + 2 (1 - m)^2 )/(n + 4)
 
-    that is, of the scores with two pseudo-scores of 0 and two of 1. `benchmarks/statistics/coverage.py` has how often
-    it covers the mean. Looked at after every score it would miss the mean in over half of the cases.
+    that is, of so many independent scores with two pseudo-scores of 0 and two of 1. How often it covers the mean:
+    `benchmarks/statistics/coverage.py`, and `few_sessions.py` for scores that are alike. Looked at after every score it
+    would miss the mean in over half of the cases.
     Reference: A. Agresti & B. A. Coull (1998), American Statistician 52, for coins.
 
     >>> low, high = closed_window(Estimate(mean=0.8, sd=0.3, n=400, n_eff=400.0))
@@ -88,12 +89,11 @@ def closed_window(estimate: Estimate) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (0.659, 1.0)
     """
-    n = _effective(estimate) * estimate.design_effect
-    clusters = n if estimate.clusters is None else estimate.clusters
-    degrees = max(1, math.floor(clusters) - 1)
+    n = _effective(estimate)
+    degrees = max(1, math.floor(n - 1.0 if estimate.degrees is None else estimate.degrees))
     total = n + 2.0 * _PSEUDO_SCORES
     mean = (n * estimate.mean + _PSEUDO_SCORES) / total
-    variance = n * n * estimate.sd**2 / estimate.n_eff + _PSEUDO_SCORES * (mean**2 + (1.0 - mean) ** 2)
+    variance = n * estimate.sd**2 + _PSEUDO_SCORES * (mean**2 + (1.0 - mean) ** 2)
     half = student(ALPHA, degrees) * math.sqrt(variance) / total
     return max(0.0, min(estimate.mean, mean - half)), min(1.0, max(estimate.mean, mean + half))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +18,8 @@ class Estimate:
     """A weighted mean of `n` scores. Its variance is `sd**2 / n_eff`.
 
     `design_effect`, at least 1, is that variance over the one of independent scores; `clusters` the number of groups of
-    scores that may be alike, None if none are known.
+    scores that may be alike, None if none are known; `degrees` the degrees of freedom of the variance, None for
+    n_eff - 1.
     """
 
     mean: float
@@ -27,6 +28,11 @@ class Estimate:
     n_eff: float
     design_effect: float = field(default=1.0, repr=False)
     clusters: int | None = field(default=None, repr=False)
+    degrees: float | None = field(default=None, repr=False)
+
+    def widened(self, effect: float) -> Estimate:
+        """Return the estimate for a variance that is `effect` times as large."""
+        return replace(self, n_eff=self.n_eff / effect, design_effect=self.design_effect * effect, degrees=None)
 
 
 Numbers: TypeAlias = Sequence[float] | NDArray[np.float64]
@@ -41,13 +47,18 @@ def hajek(values: Numbers, rates: Numbers, clusters: Sequence[int] | NDArray[np.
         n_eff = sum(w)^2 / sum(w^2)            sd = sqrt(V n_eff)
 
     so that V = sd^2/n_eff for any rates; with equal rates n_eff = n and sd is the ordinary (population) one.
-    With `clusters`, the number of each score's group, the variance is the cluster-robust one over G >= 2 groups, and
-    n_eff is divided by the design effect V_c/V where that is above 1::
+    With `clusters`, the number of each score's group, the variance is the cluster-robust one over G >= 2 groups with
+    the correction CR2 for few and unequal groups, and n_eff is divided by the design effect V_c/V where that is above
+    1. With h the share of a group in sum(w)::
 
-        V_c = G/(G - 1) sum_groups (sum_in_group w (x - mean))^2 / sum(w)^2
+        V_c = sum_groups (sum_in_group w (x - mean))^2/(1 - h) / sum(w)^2        degrees = 1/sum_groups h^2 - 1
+
+    The degrees of freedom are the effective number of groups less one: a few large groups say little about how groups
+    differ, however many small ones there are.
 
     References: J. Hajek (1971), comment in Foundations of Statistical Inference, ed. Godambe & Sprott; K.-Y. Liang &
-    S. L. Zeger (1986), Biometrika 73, for V_c.
+    S. L. Zeger (1986), Biometrika 73, for V_c; R. M. Bell & D. F. McCaffrey (2002), Surv. Methodol. 28, for CR2; A. V.
+    Carter, K. T. Schnepel & D. G. Steigerwald (2017), Rev. Econ. Stat. 99, for the effective number.
 
     Raises ValueError without values, or for a rate outside (0, 1].
 
@@ -69,13 +80,15 @@ def hajek(values: Numbers, rates: Numbers, clusters: Sequence[int] | NDArray[np.
     total, squares = float(weights.sum()), float((weights**2).sum())
     mean = float((weights * x).sum()) / total
     variance = float((weights**2 * (x - mean) ** 2).sum())
-    effect, groups = 1.0, None if clusters is None else np.unique(clusters).size
+    effect, groups, degrees = 1.0, None if clusters is None else np.unique(clusters).size, None
     if groups is not None and 1 < groups < x.size and variance > 0.0:
-        sums = np.bincount(np.unique(np.asarray(clusters), return_inverse=True)[1], weights=weights * (x - mean))
-        effect = max(1.0, float((sums**2).sum()) * groups / (groups - 1) / variance)
+        numbers = np.unique(np.asarray(clusters), return_inverse=True)[1]
+        sums, shares = np.bincount(numbers, weights=weights * (x - mean)), np.bincount(numbers, weights=weights) / total
+        effect = max(1.0, float((sums**2 / (1.0 - shares)).sum()) / variance)
+        degrees = 1.0 / float((shares**2).sum()) - 1.0
     n_eff = total**2 / squares / effect
     sd = math.sqrt(variance / squares)
-    return Estimate(mean=mean, sd=sd, n=x.size, n_eff=n_eff, design_effect=effect, clusters=groups)
+    return Estimate(mean=mean, sd=sd, n=x.size, n_eff=n_eff, design_effect=effect, clusters=groups, degrees=degrees)
 
 
 def hajek_from_sums(sums: WeightedSums) -> Estimate | None:

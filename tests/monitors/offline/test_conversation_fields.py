@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gaugeway.records import Evaluation, Message, Sample, Score, ToolCall
@@ -117,12 +118,26 @@ def test_samples_of_one_session_count_as_alike():
     values = [1.0] * 5 + [0.0] * 5 + [1.0] * 5 + [0.0] * 5 + [1.0] * 5 + [0.5] * 5
     samples = [Sample(id=str(n), started_at=0.0, session=f"s{n // 5}") for n in range(30)]
     (alike,) = run_of(samples, values).summary
-    (alone,) = run_of([replace(one, session=None) for one in samples], values).summary
+    mixed = values[::5] * 5  # the order says nothing
+    (alone,) = run_of([replace(one, session=None) for one in samples], mixed).summary
     assert (alike.n, alike.clusters) == (30, 6)
     assert alike.design_effect == pytest.approx(6.0, abs=0.01)
     assert alike.n_eff == pytest.approx(5.0, abs=0.01)
     assert alike.high - alike.low > alone.high - alone.low
     assert (alone.n_eff, alone.design_effect, alone.clusters) == (30.0, None, None)
+
+
+def test_samples_of_sessions_that_nothing_names_count_as_alike_in_the_order_of_the_file():
+    rng = np.random.default_rng(3)
+    values = np.repeat((rng.random(20) < 0.7).astype(float), 5).tolist()
+    samples = [Sample(id=str(n), started_at=0.0, session=f"s{n // 5}") for n in range(100)]
+    (named,) = run_of(samples, values).summary
+    (unnamed,) = run_of([replace(sample, session=None) for sample in samples], values).summary
+    assert unnamed.clusters is None
+    assert unnamed.design_effect == pytest.approx(named.design_effect, rel=0.3)
+    assert unnamed.high - unnamed.low == pytest.approx(named.high - named.low, rel=0.3)
+    text = render(".md", run_of([replace(sample, session=None) for sample in samples], values))
+    assert "name their sessions" in text
 
 
 @pytest.mark.parametrize("field", ["conversation", "session"])
@@ -148,7 +163,7 @@ def test_reports_show_the_effective_sample_size_of_sessions_only(suffix):
     samples = [Sample(id=str(n), started_at=0.0, session=f"s{n // 5}") for n in range(30)]
     values = [1.0] * 15 + [0.0] * 15
     with_sessions = render(suffix, run_of(samples, values))
-    without = render(suffix, run_of([replace(one, session=None) for one in samples], values))
+    without = render(suffix, run_of([replace(one, session=None) for one in samples], [1.0, 0.0] * 15))
     assert "n_eff" in with_sessions
     assert "6 sessions" in with_sessions or suffix == ".json"
     assert ("n_eff" in without) == (suffix == ".json")

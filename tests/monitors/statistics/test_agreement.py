@@ -15,11 +15,11 @@ from monitors.statistics.agreement import (
     repeatability,
     wilson,
 )
+from monitors.statistics.confidence_sequence import student
 
 
 def corrected(labels, judged_, everything):
-    total, squares = float(everything.sum()), float((everything * everything).sum())
-    return corrected_mean(labels, judged_, everything.size, x=total, x2=squares)
+    return corrected_mean(labels, judged_, everything.size, x=float(everything.sum()))
 
 
 def judged(rng, n, *, truth=0.85, sensitivity=0.95, specificity=0.9):
@@ -76,6 +76,42 @@ def test_the_mean_corrected_by_labels_covers_the_truth_even_with_few(labelled, s
         found = corrected(labels[:labelled], verdicts[:labelled], verdicts).corrected
         right.append(found.low <= 0.85 <= found.high)
     assert np.mean(right) >= 0.91
+
+
+@pytest.mark.parametrize(("rho", "widest"), [(0.6, 0.85), (0.9, 0.56)])
+def test_thirty_graded_labels_with_a_judge_are_worth_more_than_alone(rho, widest):
+    rng = np.random.default_rng(6)
+    right, widths, alone = [], [], []
+    for _ in range(400):
+        y = rng.beta(6.0, 2.0, 2_000)
+        noise = y.std() * np.sqrt(1.0 / rho**2 - 1.0)
+        judge = np.clip(0.2 + 0.5 * (y + noise * rng.normal(size=y.size)), 0.0, 1.0)
+        found = corrected(y[:30], judge[:30], judge).corrected
+        right.append(found.low <= 0.75 <= found.high)
+        widths.append(found.high - found.low)
+        alone.append(2.0 * student(0.05, 29) * y[:30].std(ddof=1) / np.sqrt(30.0))
+    assert np.mean(widths) < widest * np.mean(alone)
+    assert np.mean(right) >= 0.93
+
+
+@pytest.mark.parametrize("value", [1.0, 0.75, 0.5])
+def test_labels_that_are_all_equal_leave_room_for_those_that_differ(value):
+    rng = np.random.default_rng(7)
+    judge = rng.random(500)
+    found = corrected(np.full(30, value), judge[:30], judge).corrected
+    assert found.value == value
+    assert 0.08 < found.high - found.low < 0.2
+    nearly = corrected(np.array([value - 0.25, *[value] * 29]), judge[:30], judge).corrected
+    assert nearly.high - nearly.low > 0.04
+
+
+def test_a_judge_that_gives_one_score_leaves_what_the_labels_say():
+    labels = np.array([1.0] * 20 + [0.0] * 10)
+    found = corrected(labels, np.full(30, 0.5), np.full(900, 0.5))
+    assert found.corrected.value == pytest.approx(2 / 3)
+    assert (found.correlation, found.saving) == (0.0, 1.0)
+    low, high = wilson(20, 30)
+    assert found.corrected.high - found.corrected.low == pytest.approx(high - low, rel=0.08)
 
 
 def test_the_judge_makes_labels_worth_more():

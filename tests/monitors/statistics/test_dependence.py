@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.dependence import ASSUMED, CAUTION, GROWTH, SerialDependence, block_sums, design_effects
+from monitors.statistics.dependence import (
+    ASSUMED,
+    CAUTION,
+    GROWTH,
+    SerialDependence,
+    block_sums,
+    closed_design_effect,
+    design_effects,
+)
 
 
 def sessions(rng: np.random.Generator, n: int, length: int, correlation: float) -> list[float]:
@@ -101,3 +109,19 @@ def test_the_effect_of_a_prefix_is_that_of_its_scores() -> None:
 
 def test_equal_scores_have_no_effect_of_their_order() -> None:
     assert final_effect([1.0] * 2_000) == 1.0
+
+
+@pytest.mark.parametrize(("length", "correlation"), [(5, 0.4), (5, 0.8), (12, 0.5)])
+def test_a_closed_sample_has_the_design_effect_of_the_sessions_in_its_order(length: int, correlation: float) -> None:
+    known = 1.0 + (length - 1) * correlation
+    rngs = map(np.random.default_rng, range(20))
+    estimates = [closed_design_effect(sessions(rng, 1_200, length, correlation)) for rng in rngs]
+    assert np.median(estimates) == pytest.approx(known, rel=0.2)
+
+
+def test_a_closed_sample_of_independent_scores_keeps_its_interval() -> None:
+    for n in (20, 100, 1_000):
+        estimates = [closed_design_effect(np.random.default_rng(seed).random(n).tolist()) for seed in range(200)]
+        assert np.mean([estimate > 1.0 for estimate in estimates]) < 0.1
+        assert np.mean(estimates) < 1.05
+    assert [closed_design_effect(scores) for scores in ([0.5], [0.0, 1.0], [1.0] * 50)] == [1.0, 1.0, 1.0]

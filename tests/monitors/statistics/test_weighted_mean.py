@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -136,3 +138,22 @@ def test_the_interval_of_a_difference_holds_it_and_is_narrower_than_the_differen
     low, high = difference_sequence(a, b)
     (a_low, a_high), (b_low, b_high) = confidence_sequence(a), confidence_sequence(b)
     assert b_low - a_high < low < b.mean - a.mean < high < b_high - a_low
+
+
+def test_few_and_unequal_clusters_have_the_correction_cr2_and_the_effective_number_of_clusters():
+    values, groups = [1.0, 0.0, 1.0, 1.0, 0.0, 0.5], [0, 0, 0, 1, 1, 2]
+    found = hajek(values, [1.0] * 6, groups)
+    x, shares = np.array(values), np.array([3, 2, 1]) / 6
+    sums = np.array([(x[np.array(groups) == group] - x.mean()).sum() for group in range(3)])
+    assert found.sd**2 / found.n_eff == pytest.approx(
+        max((sums**2 / (1 - shares)).sum(), ((x - x.mean()) ** 2).sum()) / 36
+    )
+    assert found.degrees == pytest.approx(1 / (shares**2).sum() - 1)
+    low, high = closed_window(found)
+    assert (high - low) > np.diff(closed_window(replace(found, degrees=5.0)))[0]
+
+
+def test_a_widened_estimate_has_fewer_effective_scores():
+    found = hajek([1.0, 0.0, 1.0, 1.0], [1.0] * 4).widened(2.0)
+    assert (found.n, found.n_eff, found.design_effect, found.degrees) == (4, 2.0, 2.0, None)
+    assert found.widened(1.5).design_effect == 3.0
