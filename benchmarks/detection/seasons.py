@@ -243,13 +243,25 @@ def _take(stream: Stream, start: float, values: list[float]) -> bool:
     return stream.state == "firing" and not fired
 
 
-def quiet(seed: int, number: int, apps: int, per_day: float, days: int, name: str) -> list[Alarm]:
+class Months(NamedTuple):
+    """A fleet of apps with nothing wrong, watched for some days."""
+
+    seed: int
+    number: int
+    apps: int
+    per_day: float
+    days: int
+    kind: str
+
+
+def quiet(months: Months) -> list[Alarm]:
     """The alarms of a fleet with nothing wrong."""
     fleet = Fleet()
     found: list[Alarm] = []
-    for app in range(apps):
-        streams = fleet.streams(f"app-{app}")
-        found += alarms((seed, number, app), streams, per_day=per_day, days=days, strength=STRENGTHS[name])
+    for app in range(months.apps):
+        streams, law = fleet.streams(f"app-{app}"), STRENGTHS[months.kind]
+        seed = months.seed, months.number, app
+        found += alarms(seed, streams, per_day=months.per_day, days=months.days, strength=law)
     return found
 
 
@@ -263,14 +275,14 @@ def _worse(by: float) -> Change:
 
 
 INCIDENTS: Mapping[str, Mapping[str, Change]] = {
-    "top-k halved": {"contexts_per_answer": lambda rng, x: np.ceil(x / 2.0), "metric_0": _worse(0.05)},
+    "top-k halved": {"contexts_per_answer": lambda _, x: np.ceil(x / 2.0), "metric_0": _worse(0.05)},
     "weaker model (.10)": {"metric_0": _worse(0.10), "metric_1": _worse(0.10)},
     "index of one source broken": {
-        "retriever_score": _some(0.3, lambda rng, x: x - 0.15),
+        "retriever_score": _some(0.3, lambda _, x: x - 0.15),
         "no_contexts": lambda rng, x: np.maximum(x, rng.random(x.size) < 0.05),
         "metric_2": _worse(0.08),
     },
-    "provider 1.6 times as slow": {"slow": lambda rng, x: 1.6 * x},
+    "provider 1.6 times as slow": {"slow": lambda _, x: 1.6 * x},
     "6 % more declines": {"abstained": lambda rng, x: np.maximum(x, rng.random(x.size) < 0.06)},
 }
 
@@ -310,23 +322,21 @@ def incident(seed: int, number: int, name: str, per_day: float) -> Detected:
     return Detected(name, per_day, "", math.inf, last, before)
 
 
-def _quiet(task: tuple[int, int, int, float, int, str]) -> list[Alarm]:
-    return quiet(*task)
-
-
 def _incident(task: tuple[int, int, str, float]) -> Detected:
     return incident(*task)
 
 
-def quiet_row(name: str, apps: int, per_day: float, days: int, fleets: list[list[Alarm]]) -> str:
+def quiet_row(months: Months, fleets: list[list[Alarm]]) -> str:
     """False alarms per 30 days of all apps, with the Monte Carlo error of their mean."""
+    days = months.days
     counts = [len(alarms) * 30.0 / days for alarms in fleets]
     pages = [sum(alarm.severity == "page" for alarm in alarms) * 30.0 / days for alarms in fleets]
     signals = [sum(alarm.name not in METRICS for alarm in alarms) * 30.0 / days for alarms in fleets]
     error = statistics.stdev(counts) / math.sqrt(len(counts)) if len(counts) > 1 else math.nan
     which = Counter(alarm.name for alarms in fleets for alarm in alarms).most_common(3)
     shown = ", ".join(f"{signal} {count}" for signal, count in which) or "-"
-    cells = [name, apps, f"{per_day:,.0f}", f"{len(fleets)} x {days}", f"{statistics.fmean(counts):.2f} ± {error:.2f}"]
+    cells = [months.kind, months.apps, f"{months.per_day:,.0f}", f"{len(fleets)} x {days}"]
+    cells += [f"{statistics.fmean(counts):.2f} ± {error:.2f}"]
     cells += [f"{statistics.fmean(signals):.2f}", f"{statistics.fmean(pages):.2f}", shown]
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -362,7 +372,7 @@ def main() -> int:
     lines = [
         "# Seasons: false alarms in quiet traffic, and incidents in the same traffic",
         f"\nseed {asked.seed}, Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}.\n",
-        "| traffic | apps | exchanges a day, each | fleets x days | false alarms in 30 days, all apps | of signals | pages | most |",
+        "| traffic | apps | a day, each | fleets x days | false alarms in 30 days | of signals | pages | most |",
         "|---|--:|--:|--:|--:|--:|--:|---|",
     ]
     print("\n".join(lines), flush=True)
@@ -370,8 +380,8 @@ def main() -> int:
         for kind in asked.kinds.split(","):
             for apps in map(int, asked.apps.split(",")):
                 for rate in rates:
-                    tasks = [(asked.seed, number, apps, rate, asked.days, kind) for number in range(asked.fleets)]
-                    lines.append(quiet_row(kind, apps, rate, asked.days, list(pool.map(_quiet, tasks))))
+                    tasks = [Months(asked.seed, number, apps, rate, asked.days, kind) for number in range(asked.fleets)]
+                    lines.append(quiet_row(tasks[0], list(pool.map(quiet, tasks))))
                     print(lines[-1], flush=True)
         more = [
             "\n| incident | exchanges a day | found in three days | hours: median (90 %) | first alarm |",
