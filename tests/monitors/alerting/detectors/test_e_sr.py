@@ -137,11 +137,11 @@ def test_time_without_scores_is_no_evidence_however_long():
     assert detector.dumps() == before
 
 
-def test_an_alarm_leaves_nothing_behind():
-    detector = MixtureESR(M0, BUDGET)
+def test_an_alarm_leaves_nothing_behind_but_the_weight_of_its_hour():
+    detector, n = MixtureESR(M0, BUDGET), 1
     while not detector.update(bucket(0, [0.0])):
-        pass
-    assert json.loads(detector.dumps()) == json.loads(MixtureESR(M0, BUDGET).dumps())
+        n += 1
+    assert json.loads(detector.dumps()) == json.loads(MixtureESR(M0, BUDGET).dumps()) | {"hour": [0, n]}
 
 
 def test_the_evidence_is_the_mean_of_the_bets_over_the_threshold():
