@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/detection/clusters.py [--full]
 
 Each row is traffic without any change; the SLO is its true mean, the budget is 2 false alarms per 100,000 scores. The
-product's own code runs (`Clusters`, `MixtureESR`, `Auto`), stream by stream.
+product's own code runs (`Clusters`, `MixtureESR`), stream by stream.
 """
 
 from __future__ import annotations
