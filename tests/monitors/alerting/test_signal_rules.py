@@ -46,11 +46,11 @@ def test_of_the_signals_only_two_page_unless_a_rule_says_so():
     assert [severity_of(rule) for rule in stated] == ["page", "warn"]
 
 
-def test_a_rule_that_warns_by_default_keeps_its_name_and_its_learned_margin():
+def test_a_rule_that_warns_by_default_keeps_its_name_and_has_the_tolerance_of_a_signal():
     (rule,) = rules_of(Alerts(), (), ("abstained",))
     assert name_of(rule, lower_is_better=True) == "abstained-rise"
     stream = watch_of(rule, Alerts(), part=1.0, flipped=True).stream("shop")
-    assert (stream.severity, tolerance_of(rule), stream.baseline.margin) == ("warn", None, 0.05)
+    assert (stream.severity, tolerance_of(rule), stream.baseline.tolerance) == ("warn", 0.02, 0.02)
 
 
 @pytest.mark.parametrize("signals", [SIGNALS, ("abstained",), ()])
