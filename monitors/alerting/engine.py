@@ -44,7 +44,8 @@ class StreamStatus:
 
     `m0` is the baseline mean on the metric's own scale, None while it is being learned (`learned` of `needed` scores
     seen); the alarm is at `evidence_log10` 0. `margin` is how far it lies below the learned mean. `slice` is "" for the
-    whole app, `severity` that of the rule.
+    whole app, `severity` that of the rule. `named` is the share of scores whose conversation is known, `design_effect`
+    how many scores count as an independent one because of what nothing names.
     """
 
     rule: str
@@ -59,6 +60,8 @@ class StreamStatus:
     needed: int = 0
     margin: float = 0.0
     severity: str = "page"
+    named: float = 0.0
+    design_effect: float = 1.0
 
 
 class AlertObserver(DeliveryObserver):
@@ -388,4 +391,6 @@ def status_of(watch: RuleWatch, stream: Stream, closed_until: float) -> StreamSt
         needed=needed,
         margin=stream.baseline.tolerance,
         severity=stream.severity,
+        named=stream.clusters.named,
+        design_effect=stream.dependence.design_effect,
     )

@@ -60,7 +60,8 @@ class ClusterMean(NamedTuple):
 class SavedClusters(NamedTuple):
     """The state of `Clusters` that outlives a restart; `common` has at most 80 names with their counts.
 
-    `ages` holds how many scores came since the first one of those names that are not established.
+    `ages` holds how many scores came since the first one of those names that are not established, `named` the share of
+    scores whose conversation is known.
     """
 
     correlation: tuple[float, ...]
@@ -68,6 +69,7 @@ class SavedClusters(NamedTuple):
     common: dict[str, int]
     effect: tuple[float, ...] = ()
     ages: dict[str, float] = {}  # noqa: RUF012 - a NamedTuple's default, never changed
+    named: float = 0.0
 
 
 @lru_cache(1024)
@@ -249,18 +251,20 @@ class Clusters:
         self._names: Counter[str] = Counter()
         self._first: dict[str, float] = {}
         self._scores = self._count_of_all = 0.0
+        self.named = 0.0
 
     @property
     def state(self) -> SavedClusters:
         """What is saved: the correlation, and the names that are common."""
         common = {name: n for name, n in self._names.items() if n >= _SAVED_SHARE * self._scores}
         ages = {name: age for name in common if (age := self._age(name)) < ESTABLISHED}
-        return SavedClusters(self.correlation.state, self._scores, common, self.effect.state, ages)
+        return SavedClusters(self.correlation.state, self._scores, common, self.effect.state, ages, self.named)
 
     @state.setter
     def state(self, saved: SavedClusters) -> None:
         self.correlation.state, self._scores, self._names = saved.correlation, saved.scores, Counter(saved.common)
         self._first = {name: self._count_of_all - saved.ages.get(name, ESTABLISHED) for name in saved.common}
+        self.named = saved.named
         if saved.effect:
             self.effect.state = saved.effect
 
@@ -326,6 +330,8 @@ class Clusters:
                 self._names[name] = self._names.get(name, 0) + 1
                 self._first.setdefault(name, self._count_of_all)
         self._scores += len(names)
+        with_session = sum(bool(name_of(some, SESSION)) for some in names)
+        self.named += (with_session - len(names) * self.named) / max(self._scores, len(names))
         self._count_of_all += len(names)
         if self._scores >= HORIZON:
             self._scores /= 2.0

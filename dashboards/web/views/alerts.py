@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from litestar import get, post
 from litestar.exceptions import HTTPException, NotFoundException
@@ -34,6 +34,7 @@ from gaugeway.runtime import audit
 from gaugeway.settings.shared import Rule
 from gaugeway.storage.stores import Query, Store
 from monitors.alerting.acknowledgements import Ack, Matcher, Silence
+from monitors.alerting.engine import StreamStatus
 from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, changed, headline, labels_of
 from monitors.alerting.rule_watch import name_of
 from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
@@ -93,6 +94,27 @@ def chart(alert: Alert, dots: Sequence[Dot], since: float, until: float, baselin
     )
 
 
+class Unit(NamedTuple):
+    """What the alerts of an app count as independent: the share of scores whose conversation is known, and how many
+    scores count as one because of what nothing names; both of its least favourable rule.
+    """
+
+    app: str
+    named: float
+    design_effect: float
+
+
+def units_of(streams: Iterable[StreamStatus]) -> list[Unit]:
+    """What is counted as independent, of every app with a stream."""
+    by_app: dict[str, Unit] = {}
+    for stream in streams:
+        if not stream.slice:
+            known = by_app.get(stream.app, Unit(stream.app, stream.named, stream.design_effect))
+            effect = max(known.design_effect, stream.design_effect)
+            by_app[stream.app] = Unit(stream.app, min(known.named, stream.named), effect)
+    return sorted(by_app.values())
+
+
 def alert_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/alerts` and of the runbooks."""
     reports = IncidentReports(
@@ -111,6 +133,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
             silence_of=desk.silence_of,
             silences=await desk.silences(),
             letters=await desk.undelivered(),
+            units=units_of(site.engine.streams()),
         )
 
     @get("/alerts/{fingerprint:str}")

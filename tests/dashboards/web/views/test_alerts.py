@@ -9,9 +9,10 @@ from dataclasses import replace
 from dashboards.web.charts import Dot
 from dashboards.web.events import digests
 from dashboards.web.incident.timeline import notified, unreached
-from dashboards.web.views.alerts import chart, silence_of, span
+from dashboards.web.views.alerts import chart, silence_of, span, units_of
 from monitors.alerting.acknowledgements import UndeliveredNotification
 from monitors.alerting.delivery import Delivery
+from monitors.alerting.engine import StreamStatus
 from monitors.alerting.notifiers import Route
 from monitors.alerting.notifiers.message import labels_of, strength
 from monitors.alerting.repeat_policy import Progress
@@ -344,3 +345,25 @@ async def test_where_another_process_leads_every_form_says_so(tmp_path):
             sent = fields | {"by": "Sam", "seconds": "3600"}
             answer = await w.client.post(f"{path}/{action}", data=sent, headers=own)
             assert (answer.status_code, "another process" in answer.text) == (503, True), action
+
+
+def stream(app, *, part="", named=0.0, effect=1.0, rule="r"):
+    about = {"metric": "faithfulness", "m0": 0.8, "evidence_log10": -9.0, "state": "quiet", "closed_until": 0.0}
+    return StreamStatus(rule=rule, app=app, slice=part, named=named, design_effect=effect, **about)
+
+
+def test_what_an_app_s_alerts_count_as_one_observation_is_that_of_its_least_favourable_rule():
+    streams = [stream("shop", named=0.9), stream("shop", named=0.2, effect=3.0, rule="s"), stream("desk", named=1.0)]
+    assert units_of([*streams, stream("shop", part="model=x", effect=9.0)]) == [
+        ("desk", 1.0, 1.0),
+        ("shop", 0.2, 3.0),
+    ]
+
+
+async def test_the_page_says_what_counts_as_one_observation_and_how_to_name_a_conversation(tmp_path):
+    async with world(tmp_path) as w:
+        await w.drop()
+        page = await w.page("/alerts")
+    assert "shop a score, " in page.words
+    assert "0 % of the scores name their conversation" in page.words
+    assert "x-gaugeway-session: <id of the conversation>" in page.words
