@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 from laws import LAWS, M0, SEED, llm_like
 
 from monitors.alerting.detectors import Bucket
-from monitors.alerting.detectors.baselines import Auto, Fixed, Ratchet, Window
+from monitors.alerting.detectors.baselines import Fixed, Forecasted, Ratchet, Window
 from monitors.alerting.detectors.e_sr import MixtureESR
 
 BUDGET_PER_S = 1.0 / 300_000  # one alarm in 50 000 scores at ten a minute
@@ -30,7 +31,7 @@ def watch(baseline, detector, scores, start: int) -> list[int]:
     for minute, row in enumerate(scores, start):
         bucket = Bucket(start=60.0 * minute, seconds=60.0, scores=tuple(row.tolist()), weights=UNIT)
         m0 = baseline.m0(bucket.start)
-        if m0 is not None and detector.update(bucket, m0):
+        if m0 is not None and detector.update(replace(bucket, m0_variance=baseline.variance(bucket.start)), m0):
             found.append(minute)
         else:
             baseline.update(bucket)
@@ -72,7 +73,7 @@ def cost():
     """Microseconds of processor time an update (one score a bucket), and characters of state, of each."""
     rng = np.random.default_rng(SEED)
     rows = []
-    for name, make in {"e-SR": None, "window": Window, "ratchet": Ratchet, "auto": Auto}.items():
+    for name, make in {"e-SR": None, "window": Window, "ratchet": Ratchet, "auto": Forecasted}.items():
         detector, baseline = MixtureESR(budget_per_s=BUDGET_PER_S), make() if make else None
         buckets = [
             Bucket(start=1.7e9 + 60.0 * i, seconds=60.0, scores=(x,), weights=(1.0,))
@@ -98,7 +99,7 @@ def tables(*, full: bool) -> tuple[str, list[str]]:
         "| stable for 7 days, then a drop of .10 | false alarms per 10⁵ | m₀ less the true mean | delay |",
         "|---|---|---|---|",
     ]
-    makers = {"window": Window, "ratchet": Ratchet, "auto": Auto}
+    makers = {"window": Window, "ratchet": Ratchet, "auto": Forecasted}
     for law_name, law in LAWS.items():
         for name, make in makers.items():
             rate, gap, delay = summary(law, make, runs=runs, minutes=7 * DAY)
@@ -109,8 +110,8 @@ def tables(*, full: bool) -> tuple[str, list[str]]:
         "window": Window,
         "window less .02": lambda: Window(tolerance=0.02),
         "window less .05": lambda: Window(tolerance=0.05),
-        "auto (hours from day 7 on)": Auto,
-        "auto less .02": lambda: Auto(tolerance=0.02),
+        "auto": Forecasted,
+        "auto less .01": lambda: Forecasted(tolerance=0.01),
     }
     for name, make in makers.items():
         rate, _, delay = summary(llm_like, make, runs=runs, minutes=16 * DAY, swing=0.03)

@@ -21,8 +21,8 @@ CALM, LONGEST, HISTORY = 600, 6000, 2000
 DROPS = (0.05, 0.10, 0.20)
 MODES = {
     "SLO at the mean": None,
-    "learned, less .02 (warn; page on steady scores)": 0.02,
-    "learned, less .05 (page at first, or where means vary)": 0.05,
+    "window, less .02 (warn)": 0.02,
+    "window, less .05 (page)": 0.05,
 }
 
 

@@ -241,7 +241,7 @@ class _Run:
             log_m, _, count = self._watch(log_m, m0, self._variance(baselines, hour), scored)
             alarms, watched = alarms + count, watched + int(learned.sum())
             m0s += m0[learned].tolist()
-            _learn(baselines, hour, scored)
+            _learn(baselines, hour, scored, self._effect)
         return alarms, watched, m0s, snapshots
 
     def _delays(self, drop: float, snapshots: Sequence[_Snapshot]) -> Found:
@@ -359,13 +359,14 @@ class _Run:
         return cost
 
 
-def _learn(baselines: Sequence[Baseline], hour: int, scored: _Scored) -> None:
+def _learn(baselines: Sequence[Baseline], hour: int, scored: _Scored, effect: float) -> None:
     """Update each baseline with an hour at once, so m0 is known up to an hour late."""
     ends = np.searchsorted(scored.stream, np.arange(len(baselines) + 1)).tolist()
     for baseline, (begin, end) in zip(baselines, pairwise(ends), strict=True):
         if end > begin:
             x, w = (tuple(values[begin:end].tolist()) for values in (scored.x, scored.w))
-            baseline.update(Bucket(start=hour * HOUR_S, seconds=HOUR_S, scores=x, weights=w))
+            taken = Bucket(start=hour * HOUR_S, seconds=HOUR_S, scores=x, weights=w, design_effect=effect)
+            baseline.update(taken)
 
 
 def _traffic(x: Array, weights: Array, at: Array, lengths: NDArray[np.integer[Any]]) -> Traffic:

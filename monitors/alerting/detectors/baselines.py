@@ -261,7 +261,7 @@ class Forecasted(_Saved):
             return
         hour = math.floor(bucket.start / HOUR_S)
         w, w2, *_ = self._sums
-        if self._hour is not None and hour > self._hour and w * w >= LEAST_IN_HOUR * w2:
+        if self._hour is not None and hour > self._hour and w and w * w >= LEAST_IN_HOUR * w2:
             self._close()
         self._hour = hour if self._hour is None or not self._sums[0] else self._hour
         self._sums += (weights.sum(), (weights**2).sum(), weights @ scores, weights @ scores**2)

@@ -76,10 +76,11 @@ class MixtureESR:
         self.m0 = None if m0 is None else checked_mean(m0)
         self.budget_per_s = budget_per_s
         self._bets = eprocess.bets()
+        self._hour, self._in_hour = 0, 0.0  # of the bucket before, and the weight of the hour's scores so far
         self.reset()
 
     def reset(self) -> None:
-        """Reset to the initial state."""
+        """Reset the evidence. The weight of the hour's scores stays: the rest of the hour has the same forecast."""
         k = len(self._bets)
         self._log_m = np.full(k, eprocess.EMPTY)
         self._log_c = np.zeros(k)
@@ -88,7 +89,6 @@ class MixtureESR:
         self._w, self._wx = np.zeros(k), np.zeros(k)
         self._log_mean = eprocess.EMPTY
         self._last_m0 = self.m0 or 0.0
-        self._hour, self._in_hour = 0, 0.0  # of the bucket before, and the weight of the hour's scores so far
 
     @property
     def evidence_log10(self) -> float:

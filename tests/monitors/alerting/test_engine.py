@@ -67,7 +67,7 @@ def test_pages_of_scores_make_no_difference(tmp_path, monkeypatch):
 
 
 async def test_failures_of_the_store_come_out_and_nothing_is_taken_in_twice_or_left_out(tmp_path):
-    values = [0.95] * 20 + [0.6] * 15
+    values = [0.95] * 20 + [0.4] * 20
 
     async with alerting(tmp_path / "smooth.db", rules=(RULE, Rule(metric="faithfulness", slo=0.8))) as world:
         await world.minutes(values)
@@ -235,7 +235,7 @@ async def test_a_notifier_that_hangs_holds_up_nothing_and_is_given_up(path, monk
 async def test_after_a_restart_nobody_is_told_again_and_a_new_notifier_hears_of_open_alerts_only(path):
     old, new = People(), People()
     async with alerting(path, old=old) as world:
-        await world.minutes([0.95] * 10 + [0.3] * 20 + [0.97] * 30 + [0.3] * 20)
+        await world.minutes([0.95] * 10 + [0.3] * 20 + [0.97] * 30 + [0.3] * 40)
         firing, resolved = world.engine.alerts()
         assert old.heard == [
             *((resolved.fingerprint, "firing"), (resolved.fingerprint, "resolved"), (firing.fingerprint, "firing")),
@@ -288,8 +288,8 @@ async def test_history_is_bounded_and_keeps_what_still_fires(path, monkeypatch):
 
     async with alerting(path) as world:
         await world.minutes([0.95] * 5 + [0.3] * 20, app="steady")
-        for _ in range(5):
-            await world.minutes([0.3] * 10 + [0.99] * 30)
+        for number in range(4):
+            await world.minutes([0.3] * 25 + [0.99] * 40, app=f"shop-{number}")
         alerts = world.engine.alerts()
         assert len(alerts) == 3
         assert [alert.since for alert in alerts] == sorted((alert.since for alert in alerts), reverse=True)

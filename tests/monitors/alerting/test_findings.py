@@ -59,8 +59,10 @@ async def test_as_scores_come_in_an_alert_gets_its_interval_and_its_cause(path):
     people = People()
     async with alerting(path, people=people) as world:
         await world.minutes([0.95] * 60, metrics=TRIO)
+        minute = 0
         while not world.engine.alerts() or world.alert.state != "firing":
-            await world.minutes([0.1], per_minute=1, metrics=TRIO)
+            minute += 1  # context relevancy is judged for every other answer
+            await world.minutes([0.1], per_minute=1, metrics=TRIO if minute % 2 else ("faithfulness",))
         assert (world.alert.likely_cause, world.alert.ci) == ("unknown", None)
         first = world.alert
         await world.minutes([0.1] * 20, per_minute=1, metrics=TRIO)
@@ -129,19 +131,19 @@ async def test_an_alert_keeps_its_fingerprint_from_doubt_to_end_and_is_told_twic
     people = People()
     async with alerting(path, people=people) as world:
         seen = []
-        for value in [0.95] * 20 + [0.7] * 30 + [0.97] * 60:
+        for value in [0.95] * 20 + [0.6] * 40 + [0.97] * 60:
             await world.minutes([value], per_minute=2)
             seen += [(alert.fingerprint, alert.state) for alert in world.engine.alerts()]
         assert list(dict.fromkeys(seen)) == [(world.alert.fingerprint, s) for s in ("pending", "firing", "resolved")]
         assert world.alert.since < world.alert.ended_at <= world.now
-        assert 0.7 <= world.alert.mean_since < 0.8  # the time until the recovery was sure counts
+        assert 0.6 <= world.alert.mean_since < 0.75  # the time until the recovery was sure counts
         assert people.heard == [(world.alert.fingerprint, "firing"), (world.alert.fingerprint, "resolved")]
         assert world.shown[0].state == "quiet"
 
 
 async def test_a_second_drop_is_another_alert(path):
     async with alerting(path) as world:
-        await world.minutes([0.95] * 10 + [0.5] * 20 + [0.97] * 30 + [0.5] * 20)
+        await world.minutes([0.95] * 10 + [0.5] * 20 + [0.97] * 30 + [0.5] * 60)
         assert [alert.state for alert in world.engine.alerts()] == ["firing", "resolved"]
         assert len({alert.fingerprint for alert in world.engine.alerts()}) == 2
 

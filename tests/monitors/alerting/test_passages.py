@@ -234,7 +234,7 @@ async def arrival(world, *, asked, before=50, since=20):
         world.now += 60.0
         if minute >= before:
             await world.tick()
-            if first is None and world.engine.alerts():
+            if first is None and any(alert.state == "firing" for alert in world.engine.alerts()):
                 first = world.alert
     await world.later(600.0)
     return first, world.alert

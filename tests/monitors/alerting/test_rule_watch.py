@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from msgspec.structs import replace
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Point
 from monitors.alerting.rule_watch import SavedWatch
-from monitors.alerting.rules import MONTH_S, problems_of, rules_of, watch_of
+from monitors.alerting.rules import MONTH_S, problems_of, rules_of, tolerance_of, watch_of
 from monitors.alerting.slices import OTHER, Slices
 from tests.support.alerting import RULE, T0, watching
 
@@ -267,3 +269,36 @@ def test_another_budget_starts_the_evidence_again_and_keeps_the_baseline():
     assert after.baseline.m0(T0) == before.baseline.m0(T0) > 0.7
     assert before.detector.current().n > 0
     assert after.detector.current().n == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "tolerance"),
+    [
+        (Rule(metric="faithfulness", baseline="auto"), 0.01),
+        (Rule(metric="faithfulness", baseline="seasonal", severity="warn"), 0.01),
+        (Rule(metric="abstained", baseline="auto"), 0.02),
+        (Rule(metric="faithfulness", baseline="auto", tolerance=0.03), 0.03),
+        (Rule(metric="faithfulness", baseline="window"), 0.05),
+        (Rule(metric="faithfulness", baseline="ratchet", severity="warn"), 0.02),
+        (Rule(metric="faithfulness", slo=0.8), 0.0),
+    ],
+)
+def test_the_tolerance_of_a_rule_is_that_of_its_baseline(rule, tolerance):
+    assert tolerance_of(rule) == tolerance
+    stream = watch_of(rule, Alerts(), part=1.0, flipped=False).stream("shop")
+    assert stream.baseline.tolerance == tolerance
+
+
+def test_a_forecast_of_an_older_release_is_learned_again_and_the_rest_of_the_stream_stays():
+    rule, rng = Rule(metric="faithfulness", baseline="auto", options={}), np.random.default_rng(6)
+    watch, again = watching(rule=rule), watching(rule=rule)
+    feed(watch, [point(n, float(value)) for n, value in enumerate(rng.random(3000))])
+    saved = watch.saved()
+    (own,) = saved.streams
+    assert watch.stream("shop").baseline.m0(T0 + 3000.0) is not None
+    older = replaced(own, baseline='{"for":{"kind":"auto","n0":2000,"lag":1000},"state":{}}')
+    again.restore(replaced(saved, streams=(older,)), {})
+    stream = again.stream("shop")
+    assert stream.baseline.m0(T0 + 3000.0) is None
+    assert stream.baseline.progress() == (0, 2000)
+    assert again.closed_until == watch.closed_until

@@ -1,6 +1,7 @@
 """Alert settings tried out on traffic: the streams that are made, what the detector does on them, what is shown."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from xml.etree import ElementTree as ET
@@ -91,20 +92,24 @@ def test_more_judging_is_more_scores_of_the_same_hours(rate):
     assert (np.diff(scored.stream * 60 + scored.bucket) >= 0).all()
 
 
-def test_all_streams_at_once_alarm_exactly_as_the_detector_does():
-    traffic = preset("llm", 5.0, seed=4)
-    run = _Run(traffic, setting(budget=1e-5), Plan(streams=3))
-    detectors = [MixtureESR(m0=0.88, budget_per_s=1e-5) for _ in range(3)]
+@pytest.mark.parametrize(("independent", "spread"), [(True, 0.0), (False, 0.0), (True, 0.02), (False, 0.02)])
+def test_all_streams_at_once_alarm_exactly_as_the_detector_does(independent, spread):
+    traffic = replace(preset("llm", 5.0, seed=4), independent=independent)
+    run = _Run(traffic, setting(budget=1e-4), Plan(streams=3))
+    assert (run._effect == 1.0) == independent
+    m0, variance = np.array([0.88, 0.9, 0.92]), np.array([0.0, 0.5, 1.0]) * spread**2
+    detectors = [MixtureESR(m0=mean, budget_per_s=1e-4) for mean in m0.tolist()]
     log_m, total, expected = np.full((3, 8), -np.inf), 0, 0
     for hour, chosen in enumerate(islice(run._days(3, 0), 60)):
         scored = run._scores(chosen)
-        log_m, _, count = run._watch(log_m, np.full(3, 0.88), scored)
+        log_m, _, count = run._watch(log_m, m0, variance, scored)
         total += count
         for stream, detector in enumerate(detectors):
             for bucket in range(60):
                 here = (scored.stream == stream) & (scored.bucket == bucket)
                 x, w = tuple(scored.x[here].tolist()), tuple(scored.w[here].tolist())
                 made = Bucket(start=3600.0 * hour + 60.0 * bucket, seconds=60.0, scores=x, weights=w)
+                made = replace(made, design_effect=run._effect, m0_variance=float(variance[stream]))
                 expected += detector.update(made) is not None
     assert total == expected > 5
     assert log_m == pytest.approx(np.stack([detector._log_m for detector in detectors]))
@@ -192,7 +197,7 @@ def test_the_command_tries_the_rules_out_on_captured_scores(store, tmp_path):
     assert "faithfulness in shop" in said["about"][0]
     assert "5 scores of other apps" in said["about"][1]
     names = [row["setting"]["name"] for row in said["rows"]]
-    assert names[0] == "as configured: tolerance learned"
+    assert names[0] == "as configured: tolerance 0.01"
     assert "3 x as many judged" not in names
     assert said["rows"][0]["months"] > 0
     assert "<svg" in page.read_text()

@@ -29,7 +29,7 @@ from tests.support.alerting import People
 T0 = 1_760_000_040.0
 FOUND = Context(text="The parcel leaves the depot in Leipzig on Monday. The courier is Jens Meyer.")
 LOST = Context(text="A loaf weighs one kilogram. The oven is at 230 degrees.")
-BEFORE, MOST = 400, 600
+BEFORE, MOST = 400, 1_200
 
 
 class Play:

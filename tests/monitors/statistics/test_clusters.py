@@ -5,7 +5,7 @@ import pytest
 from cachetools import TTLCache
 
 from monitors.alerting.detectors import Bucket
-from monitors.alerting.detectors.baselines import Auto
+from monitors.alerting.detectors.baselines import Window
 from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.alerting.detectors.recovery import Recovery
 from monitors.statistics import clusters as clusters_module
@@ -149,7 +149,7 @@ def test_a_drop_is_found_through_clusters_and_its_end_too():
 def test_a_learned_baseline_is_below_the_mean_of_clustered_scores():
     wrong = 0
     for run in range(20):
-        baseline, clusters = Auto(n0=500), Clusters()
+        baseline, clusters = Window(n0=500), Clusters()
         rows = random_effects(np.random.default_rng(run), 3_000, 5, 0.15)
         for index, row in enumerate(rows.reshape(-1, SIZE)):
             names = [f"s{2 * index + i // 5}" for i in range(SIZE)]

@@ -137,7 +137,7 @@ async def test_an_acknowledgement_remembers_the_name_for_one_click(tmp_path):
 @pytest.mark.parametrize("value", ["%3Cscript%3E", "%FF%FE", "%00%0a%0dSet-Cookie", "a" * 9000, "%E2%80%AE", ""])
 async def test_any_cookie_is_harmless(tmp_path, value):
     async with world(tmp_path) as w:
-        where = f"/alerts/{(await incident(w, good=100, since=60)).fingerprint}"
+        where = f"/alerts/{(await incident(w, good=100, since=100)).fingerprint}"
         page = await w.page(where, cookie=f"{OPERATOR_COOKIE}={value}")
     assert all("src" in one for one in page.all("script"))
     names = [one["value"] for one in page.all("input") if one.get("name") == "by" and "value" in one]
@@ -170,7 +170,7 @@ async def test_while_the_answers_are_compared_the_page_says_so(tmp_path, monkeyp
     monkeypatch.setattr(alerts_view, "COMPARED_S", 0.0)
 
     async with world(tmp_path) as w:
-        alert = await incident(w, good=100, since=60)
+        alert = await incident(w, good=100, since=100)
         first = await w.page(f"/alerts/{alert.fingerprint}")
         for _ in range(100):
             later = await w.page(f"/alerts/{alert.fingerprint}")

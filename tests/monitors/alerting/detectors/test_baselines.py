@@ -1,4 +1,4 @@
-"""Baselines: true with the confidence they state, never lowered by bad times, small and exact in their state."""
+"""Baselines: bounds that hold with the confidence they state, a forecast of hours and weekdays, exact states."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from monitors.alerting.detectors import Bucket, baselines
-from monitors.alerting.detectors.baselines import DAY_S, Auto, Fixed, Ratchet, Seasonal, Window
+from monitors.alerting.detectors.baselines import LEAST_IN_HOUR, Fixed, Forecasted, Ratchet, Window
 from monitors.statistics.betting_bounds import RunningLower, Spread, WindowLower
 
-MEAN = 0.85
+MEAN, HOUR = 0.85, 3600.0
 MAKE = {
     "fixed": lambda: Fixed(0.8),
     "window": lambda: Window(400),
     "ratchet": lambda: Ratchet(400, lag=200),
-    "seasonal": Seasonal,
-    "auto": lambda: Auto(400, lag=200),
+    "forecast": lambda: Forecasted(400),
 }
 
 
@@ -136,31 +135,116 @@ def test_a_ratchet_does_not_know_the_last_scores():
     assert feed(quiet, quiet_rows, 119).m0(0.0) < feed(better, better_rows, 119).m0(0.0)
 
 
-def test_hours_that_are_worse_every_day_have_a_baseline_of_their_own_after_a_week():
-    rng, seasonal, auto = np.random.default_rng(8), Seasonal(), Auto()
-    means = [0.9 if hour < 18 else 0.75 for hour in range(24)]
-    for hour in range(7 * 24):
-        if hour == 6 * 24:
-            assert seasonal.m0(0.0) is None
-            flat = auto.m0(20 * 3600.0)
-        row = rng.random(200) < means[hour % 24]
-        for baseline in (seasonal, auto):
-            baseline.update(
-                Bucket(start=3600.0 * hour, seconds=3600.0, scores=tuple(map(float, row)), weights=(1.0,) * 200)
-            )
-    assert flat > 0.75
-    assert seasonal.progress() == (7, 7)
-    for hour, mean in enumerate(means):
-        assert mean - 0.12 < seasonal.m0(3600.0 * hour) < mean
-        assert auto.m0(3600.0 * hour) <= mean
-    assert auto.m0(9 * DAY_S + 20 * 3600.0) < 0.75 < auto.m0(9 * DAY_S)
+def hour_of(hour, scores, **fields):
+    scores = tuple(float(score) for score in scores)
+    return Bucket(start=HOUR * hour, seconds=60.0, scores=scores, weights=(1.0,) * len(scores), **fields)
 
 
-def test_hours_with_few_scores_do_not_lower_what_is_known_of_the_whole():
-    auto = Auto(400)
-    for hour in range(8 * 24):
-        auto.update(Bucket(start=3600.0 * hour, seconds=3600.0, scores=(0.9, 0.8) * 10, weights=(1.0,) * 20))
-    assert auto.m0(0.0) > 0.82
+def test_a_forecast_is_known_from_so_many_scores_on_and_then_is_the_mean_of_unchanged_scores():
+    baseline = Forecasted(200, tolerance=0.02)
+    feed(baseline, np.full(190, 0.9))
+    assert (baseline.m0(0.0), baseline.variance(0.0), baseline.progress()) == (None, 0.0, (190, 200))
+    feed(baseline, np.full(10, 0.9), 19)
+    assert baseline.progress() == (200, 200)
+    assert baseline.m0(1200.0) == pytest.approx(0.88, abs=1e-3)
+    feed(baseline, np.full(2000, 0.9), 20)
+    assert baseline.m0(60.0 * 220) == pytest.approx(0.88, abs=1e-3)
+
+
+def test_an_hour_without_scores_after_the_last_that_was_needed_changes_nothing():
+    baseline = Forecasted(100)
+    baseline.update(hour_of(0, [0.9] * 100))
+    first = baseline.m0(HOUR * 5)
+    baseline.update(hour_of(5, [0.9] * 10))
+    assert baseline.m0(HOUR * 6) == pytest.approx(first, abs=1e-6)
+
+
+def test_a_forecast_is_unsure_of_hours_that_it_has_not_seen_and_surer_day_by_day():
+    rng, baseline, tomorrow = np.random.default_rng(8), Forecasted(200), []
+    for hour in range(24 * 10):
+        baseline.update(hour_of(hour, beta(rng, 100)))
+        if hour == 5:
+            seen, unseen = baseline.variance(HOUR * 6), baseline.variance(HOUR * 18)
+        if hour % 24 == 23:
+            tomorrow.append(baseline.variance(HOUR * (hour + 12)))
+    assert unseen > 1.1 * seen
+    assert tomorrow == sorted(tomorrow, reverse=True)
+    assert tomorrow[-1] < 0.5 * tomorrow[0]
+
+
+def test_a_forecast_learns_the_time_of_day_and_the_weekend():
+    rng, baseline = np.random.default_rng(9), Forecasted(400)
+
+    def mean(hour):
+        return 0.85 + 0.04 * np.sin(hour * np.pi / 12) - (0.05 if hour // 24 % 7 in (2, 3) else 0.0)
+
+    days = 24 * 28
+    for hour in range(days):
+        baseline.update(hour_of(hour, rng.random(400) < mean(hour)))
+    for hour in range(days, days + 24 * 7, 5):
+        assert baseline.m0(HOUR * hour) == pytest.approx(mean(hour), abs=0.02)
+        assert baseline.variance(HOUR * hour) < 0.02**2
+
+
+def test_hours_with_few_scores_are_joined_and_count_like_a_full_one():
+    few, full = Forecasted(60), Forecasted(60)
+    x = np.random.default_rng(10).random(60)
+    for hour, row in enumerate(np.reshape(x, (12, 5))):
+        few.update(hour_of(hour, row))
+    for hour, row in enumerate(np.reshape(x, (3, 20))):
+        full.update(hour_of(4 * hour, row))
+    assert LEAST_IN_HOUR == 20
+    assert few.progress() == full.progress() == (60, 60)
+    assert few.m0(HOUR * 12) == pytest.approx(full.m0(HOUR * 12), rel=1e-9)
+    assert few.variance(HOUR * 12) == pytest.approx(full.variance(HOUR * 12), rel=1e-9)
+
+
+def test_scores_that_are_alike_leave_the_forecast_less_sure():
+    x = beta(np.random.default_rng(11), (48, 50))
+    plain, alike = Forecasted(400), Forecasted(400)
+    for hour, row in enumerate(x):
+        plain.update(hour_of(hour, row))
+        alike.update(hour_of(hour, row, design_effect=5.0))
+    assert alike.variance(HOUR * 48) > 1.2 * plain.variance(HOUR * 48)
+
+
+def test_a_forecast_of_signals_assumes_more_variation():
+    x = beta(np.random.default_rng(12), (12, 100))
+    metric, signal = (Forecasted(400, variation=of) for of in ("metric", "signal"))
+    for hour, row in enumerate(x):
+        metric.update(hour_of(hour, row))
+        signal.update(hour_of(hour, row))
+    assert signal.variance(HOUR * 18) > 4.0 * metric.variance(HOUR * 18)
+    with pytest.raises(ValueError, match="another baseline"):
+        signal.loads(metric.dumps())
+
+
+def test_a_forecast_goes_on_in_the_middle_of_an_hour_and_its_state_is_small():
+    rng, through, again = np.random.default_rng(13), Forecasted(400), Forecasted(400)
+    for minute in range(0, 60 * 24 * 9, 20):
+        taken = bucket(minute, beta(rng, 15))
+        through.update(taken)
+        again.update(taken)
+        state = again.dumps()
+        assert len(state) < 10_000
+        again = Forecasted(400)
+        again.loads(state)
+        assert (again.m0(taken.start), again.variance(taken.start)) == (
+            through.m0(taken.start),
+            through.variance(taken.start),
+        )
+    assert again.dumps() == through.dumps()
+
+
+@pytest.mark.parametrize("kind", ["auto", "seasonal"])
+def test_what_an_older_release_learned_is_no_state_of_a_forecast(kind):
+    options = {"n0": 2000, "lag": 1000, "least": 1000, "level": 0.95, "tolerance": 0.0}
+    older = json.dumps({"for": {"kind": kind} | options, "state": {"flat": {}, "hours": {}}})
+    baseline = baselines.build(kind)
+    fresh = baseline.dumps()
+    with pytest.raises(ValueError, match="another baseline"):
+        baseline.loads(older)
+    assert baseline.dumps() == fresh
 
 
 @pytest.mark.parametrize("kind", MAKE)
@@ -171,7 +255,7 @@ def test_a_state_written_and_read_on_the_way_changes_nothing(kind):
         one = Bucket(start=3600.0 * minute, seconds=3600.0, scores=tuple(beta(rng, 15).tolist()), weights=(1.0,) * 15)
         through.update(one)
         state = again.dumps()
-        assert len(state) < 4000
+        assert len(state) < 5000
         again = MAKE[kind]()
         again.loads(state)
         again.update(one)
@@ -216,7 +300,7 @@ def test_a_baseline_keeps_off_the_ends_where_nothing_could_be_bet():
 
 def test_baselines_are_made_by_name():
     assert baselines.build("fixed", slo=0.8).m0(0.0) == 0.8
-    assert isinstance(baselines.build("auto", tolerance=0.05), Auto)
+    assert isinstance(baselines.build("auto", tolerance=0.05), Forecasted)
     with pytest.raises(ValueError, match="fixed, window, ratchet, seasonal, auto"):
         baselines.build("weekly")
     with pytest.raises(ValueError, match="SLO"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,11 +137,11 @@ def test_time_without_scores_is_no_evidence_however_long():
     assert detector.dumps() == before
 
 
-def test_an_alarm_leaves_nothing_behind():
-    detector = MixtureESR(M0, BUDGET)
+def test_an_alarm_leaves_nothing_behind_but_the_weight_of_its_hour():
+    detector, n = MixtureESR(M0, BUDGET), 1
     while not detector.update(bucket(0, [0.0])):
-        pass
-    assert json.loads(detector.dumps()) == json.loads(MixtureESR(M0, BUDGET).dumps())
+        n += 1
+    assert json.loads(detector.dumps()) == json.loads(MixtureESR(M0, BUDGET).dumps()) | {"hour": [0, n]}
 
 
 def test_the_evidence_is_the_mean_of_the_bets_over_the_threshold():
@@ -300,3 +301,78 @@ def test_a_bucket_without_a_mean_to_compare_with_is_refused_and_changes_nothing(
         with pytest.raises(ValueError, match="m0"):
             taker.update(bucket(0, [0.5]), m0)
     assert (detector.dumps(), recovery.dumps()) == states
+
+
+def increments(detector, before):
+    """What a bucket added to log(M + budget), for each bet."""
+    return detector._log_m - np.logaddexp(before, np.log(BUDGET))  # noqa: SLF001 - computed by hand
+
+
+def test_scores_that_are_alike_count_as_much_less_as_their_design_effect_says():
+    detector = MixtureESR(0.5, BUDGET)
+    detector.update(replace(bucket(0, [0.2, 0.9, 0.1]), design_effect=2.5))
+    by_hand = [
+        (np.log(1 + 2 * g * 0.3) + np.log(1 - 2 * g * 0.4) + np.log(1 + 2 * g * 0.4)) / 2.5 for g in eprocess.bets()
+    ]
+    assert increments(detector, -np.inf) == pytest.approx(by_hand)
+
+
+def test_a_bet_on_an_hour_pays_for_the_variance_of_its_forecast_and_the_next_hour_starts_again():
+    detector, variance, effect = MixtureESR(0.5, BUDGET), 0.02**2, 1.5
+    squares = [2.0**2, 5.0**2 - 2.0**2, 1.0]  # of the hour's weight so far, from bucket to bucket
+    sizes_and_starts = [(2, 3600.0), (3, 7140.0), (1, 7200.0)]
+    for (size, start), square in zip(sizes_and_starts, squares, strict=True):
+        before = detector._log_m.copy()  # noqa: SLF001 - computed by hand
+        scores = (0.3,) * size
+        taken = Bucket(start=start, seconds=1.0, scores=scores, weights=(1.0,) * size, m0_variance=variance)
+        detector.update(replace(taken, design_effect=effect))
+        slopes = 2 * eprocess.bets() / effect
+        by_hand = size * np.log(1 + 0.4 * eprocess.bets()) / effect - slopes**2 * variance * square / 2
+        assert increments(detector, before) == pytest.approx(by_hand)
+
+
+def test_weights_and_what_is_known_of_clusters_make_the_forecast_cheaper():
+    costs = []
+    for weight, shrinkage in ((1.0, 0.0), (0.5, 0.0), (1.0, 0.5)):
+        known = Bucket(
+            start=0.0,
+            seconds=1.0,
+            scores=(0.5,) * 4,
+            weights=(weight,) * 4,
+            earlier=(0.5,) * 4,
+            shrinkage=(shrinkage,) * 4,
+        )
+        detector = MixtureESR(0.5, BUDGET)
+        detector.update(replace(known, m0_variance=0.01))
+        costs.append(increments(detector, -np.inf))
+    assert costs[1] == pytest.approx(costs[0] / 4)
+    assert costs[2] == pytest.approx(costs[1])
+
+
+def test_with_hours_that_differ_from_their_forecast_as_it_says_the_budget_is_kept_and_without_the_cost_it_is_not():
+    rng, sd = np.random.default_rng(13), 0.03
+    paying, free = MixtureESR(None, 1 / 3e5), MixtureESR(None, 1 / 3e5)
+    alarms = np.zeros(2)
+    for hour in range(1500):
+        mean = 0.8 + sd * rng.standard_normal()
+        for part in range(4):
+            taken = bucket(4 * hour + part, beta(rng, np.clip(mean, 0.05, 0.95), 50), seconds=900.0)
+            alarms += (
+                paying.update(replace(taken, m0_variance=sd * sd), 0.8) is not None,
+                free.update(taken, 0.8) is not None,
+            )
+    assert alarms[0] <= 1500 * 3600 / 3e5
+    assert alarms[1] > 5 * 1500 * 3600 / 3e5
+
+
+def test_a_restart_in_the_middle_of_an_hour_changes_no_cost():
+    through, again = MixtureESR(None, BUDGET), MixtureESR(None, BUDGET)
+    for minute in range(90):
+        taken = replace(bucket(minute, [0.4, 0.9], seconds=60.0), design_effect=1.3, m0_variance=1e-3)
+        through.update(taken, 0.7)
+        again.update(taken, 0.7)
+        state = again.dumps()
+        again = MixtureESR(None, BUDGET)
+        again.loads(state)
+    assert again.dumps() == through.dumps()
+    assert json.loads(state)["hour"] == [1, 60.0]
