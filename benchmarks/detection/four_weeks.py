@@ -115,7 +115,7 @@ async def _nothing_waits() -> float | None:
 async def run(per_day: float, seed: int) -> None:
     rng, days = np.random.default_rng(seed), QUIET_DAYS + EVERY_DAYS * len(INCIDENTS)
     hours, expected, desk = hours_of(rng, days), volume(rng, days * DAY, per_day), Desk(rng)
-    now = START
+    now, seen = START, set()
     config = Alerts(bucket_s=BUCKET_S, watermark_s=BUCKET_S, slices=("app",), group_wait_s=0.0)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -141,14 +141,17 @@ async def run(per_day: float, seed: int) -> None:
             await engine.aclose()
             while received:
                 for alert in received.pop(0).json["alerts"]:
-                    print(line_of(alert, now, hours[hour].incident), flush=True)
+                    if (alert["fingerprint"], alert["status"]) not in seen:  # else a reminder
+                        seen.add((alert["fingerprint"], alert["status"]))
+                        print(line_of(alert, now, hours[hour].incident), flush=True)
 
 
 def line_of(alert: dict, now: float, incident: str) -> str:
     day = (now - START) / DAY_S
     labels = alert["labels"]
     cause = labels.get("likely_cause") or alert["annotations"].get("likely_cause", "")
-    cells = [f"{day:.2f}", incident or "quiet", alert["status"], labels.get("alertname"), labels.get("severity"), cause]
+    rule = labels.get("rule") or labels.get("metric")
+    cells = [f"{day:.2f}", incident or "quiet", alert["status"], rule, alert["fingerprint"], labels.get("severity"), cause]
     return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -157,7 +160,7 @@ def main() -> int:
     parser.add_argument("--per-day", type=float, default=3_000.0)
     parser.add_argument("--seed", type=int, default=20261129)
     asked = parser.parse_args()
-    print("| day | what goes on | status | rule | severity | cause |\n|--:|---|---|---|---|---|", flush=True)
+    print("| day | what goes on | status | rule | alert | severity | cause |\n|--:|---|---|---|---|---|---|", flush=True)
     asyncio.run(run(asked.per_day, asked.seed))
     return 0
 

@@ -139,7 +139,8 @@ class Stream:
         weights = [min(1.0, known / point.rate) if point.weight is None else point.weight for point in points]
         means = self.clusters.means(scores, weights, [point.cluster for point in points], at=start)
         effect = self.dependence.design_effect
-        self.dependence.add([mean.score for mean in means], [mean.weight for mean in means])
+        if self.state != "firing":  # a drop is no dependence
+            self.dependence.add([mean.score for mean in means], [mean.weight for mean in means])
         return Bucket.of_clusters(start, seconds, means, effect)
 
     def has_new_scorer(self, points: Sequence[Point]) -> bool:

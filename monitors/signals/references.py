@@ -20,8 +20,8 @@ BINS = 128
 """Bins of a sketch."""
 CAPACITY = 4_096
 """Values that the reference is worth: until then each new one counts in full."""
-HORIZON_S = 7 * 86_400.0
-"""Then the earlier values fade exponentially, by 1/e in this time: a sudden change is not taken for usual."""
+HORIZON_S = 28 * 86_400.0
+"""Then the earlier values fade exponentially, by 1/e in this time: a day with an incident is not taken for usual."""
 MAX_APPS = 200
 """Apps with references of their own; exchanges of more apps get no signal that needs one."""
 HIGH = 0.95
