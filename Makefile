@@ -63,6 +63,8 @@ peers: .venv/dev  ## Side by side with others, real consumers of telemetry: inst
 	$(BIN)/python benchmarks/parity/cost.py
 	$(BIN)/python benchmarks/detection/installs.py
 	$(BIN)/python benchmarks/detection/run.py
+	$(BIN)/python benchmarks/statistics/installs.py
+	$(BIN)/python benchmarks/statistics/few_labels.py --full --write benchmarks/statistics/results/few_labels.md
 	$(BIN)/python benchmarks/telemetry/installs.py
 	$(BIN)/python benchmarks/telemetry/consumers.py
 	$(BIN)/python benchmarks/clickhouse/installs.py
