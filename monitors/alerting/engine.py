@@ -183,9 +183,9 @@ class AlertEngine:
         ]
 
     def design_effects(self) -> Mapping[tuple[str, str, str], float]:
-        """Return how much the clusters of each stream widen its mean's variance, by app, metric and slice."""
+        """Return how much what scores share, named or not, widens each mean's variance, by app, metric and slice."""
         return {
-            (stream.app, stream.metric, stream.slice): stream.clusters.effect.value
+            (stream.app, stream.metric, stream.slice): stream.clusters.effect.value * stream.dependence.estimate
             for watch in self._watches.values()
             for stream in watch.streams.values()
         }

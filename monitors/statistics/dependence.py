@@ -59,9 +59,14 @@ class SerialDependence:
         self._ratios, self._pairs = [0.0] * k, [0.0] * k
 
     @property
+    def estimate(self) -> float:
+        """The design effect without caution: what an interval needs; 2.1 before there is a pair of blocks."""
+        return max(self._by_scale())
+
+    @property
     def design_effect(self) -> float:
         """The design effect of the scores so far, with caution; 2.6 before there is a pair of blocks."""
-        return 1.0 + CAUTION * (max(self._by_scale()) - 1.0)
+        return 1.0 + CAUTION * (self.estimate - 1.0)
 
     def _by_scale(self) -> list[float]:
         estimates, assumed = [], ASSUMED

@@ -83,8 +83,9 @@ def summary_lines(run: Run) -> list[str]:
     lines = []
     if run.clustered:
         most = max(summary.clusters or 0 for summary in run.summary)
-        why = "samples of one session count as alike, n_eff = n / design effect"
-        lines.append(f"{most} sessions or single samples: {why}")
+        named = f"{most} sessions or single samples: samples of one session count as alike"
+        unnamed = "samples that follow each other have similar scores (name their sessions)"
+        lines.append(f"{named if most else unnamed}, n_eff = n / design effect")
     if run.abstained:  # metrics of claims skip these as abstained
         share = run.abstained / len(run.rows)
         lines.append(f"{run.abstained} of {len(run.rows)} answers ({share:.1%}) decline to answer")

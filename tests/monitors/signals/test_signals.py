@@ -200,8 +200,8 @@ def test_what_is_usual_changes_slowly():
     for number in range(CAPACITY):
         reference.add(1.0, float(number))
     for number in range(10_000):
-        reference.add(100.0, CAPACITY + number * 60.0)
-    replaced = 1.0 - math.exp(-10_000 * 60.0 / HORIZON_S)
+        reference.add(100.0, CAPACITY + number * 240.0)
+    replaced = 1.0 - math.exp(-10_000 * 240.0 / HORIZON_S)
     assert reference.rank(50.0) == pytest.approx(1.0 - replaced, abs=0.02)
     assert reference.high(50.0) == 0.0
     assert reference.high(100.0) == pytest.approx(0.05 / replaced, abs=0.01)
