@@ -151,7 +151,15 @@ def line_of(alert: dict, now: float, incident: str) -> str:
     labels = alert["labels"]
     cause = labels.get("likely_cause") or alert["annotations"].get("likely_cause", "")
     rule = labels.get("rule") or labels.get("metric")
-    cells = [f"{day:.2f}", incident or "quiet", alert["status"], rule, alert["fingerprint"], labels.get("severity"), cause]
+    cells = [
+        f"{day:.2f}",
+        incident or "quiet",
+        alert["status"],
+        rule,
+        alert["fingerprint"],
+        labels.get("severity"),
+        cause,
+    ]
     return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -160,7 +168,9 @@ def main() -> int:
     parser.add_argument("--per-day", type=float, default=3_000.0)
     parser.add_argument("--seed", type=int, default=20261129)
     asked = parser.parse_args()
-    print("| day | what goes on | status | rule | alert | severity | cause |\n|--:|---|---|---|---|---|---|", flush=True)
+    print(
+        "| day | what goes on | status | rule | alert | severity | cause |\n|--:|---|---|---|---|---|---|", flush=True
+    )
     asyncio.run(run(asked.per_day, asked.seed))
     return 0
 

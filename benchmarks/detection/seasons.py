@@ -359,7 +359,12 @@ def incident_row(found: Sequence[Detected]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fleets", type=int, default=8, help="fleets of each kind")
+    parser.add_argument(
+        "--fleets",
+        type=int,
+        default=8,
+        help="fleets of one app; fewer of larger ones, and those with the first rate only",
+    )
     parser.add_argument("--days", type=int, default=90)
     parser.add_argument("--apps", default="1,4,20")
     parser.add_argument("--per-day", default="3000,20000")
@@ -379,8 +384,9 @@ def main() -> int:
     with ProcessPoolExecutor(asked.processes) as pool:
         for kind in asked.kinds.split(","):
             for apps in map(int, asked.apps.split(",")):
-                for rate in rates:
-                    tasks = [Months(asked.seed, number, apps, rate, asked.days, kind) for number in range(asked.fleets)]
+                for rate in rates if apps == 1 else rates[:1]:
+                    fleets = range(max(2, asked.fleets // apps))
+                    tasks = [Months(asked.seed, number, apps, rate, asked.days, kind) for number in fleets]
                     lines.append(quiet_row(tasks[0], list(pool.map(quiet, tasks))))
                     print(lines[-1], flush=True)
         more = [

@@ -27,7 +27,7 @@ _VARIANCE_HORIZON = 2_000.0
 _SUMS = 4
 VARIATIONS: Mapping[str, Variation] = {
     "metric": Variation(season=0.015, weekday=0.015, hour=0.015),
-    "signal": Variation(season=0.2, weekday=0.1, hour=0.05),
+    "signal": Variation(season=0.06, weekday=0.08, hour=0.03),
 }
 """What is assumed of the hours of judged scores and of signals, until it is learned: latency, passages and declines
 follow the traffic, and a signal has a value of every exchange, so that caution costs little."""
