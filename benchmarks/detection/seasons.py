@@ -228,11 +228,11 @@ def alarms(
             change = (changes or {}).get(source.name) if hour >= since else None
             values = source.values(rng, hour, n, start, change)
             for stream in streams[source.name] if values else ():
-                if _take(stream, start, values):
+                if take(stream, start, values):
                     yield Alarm(source.name, stream.flipped, stream.severity, hour, exchanges)
 
 
-def _take(stream: Stream, start: float, values: list[float]) -> bool:
+def take(stream: Stream, start: float, values: list[float]) -> bool:
     """Feed a bucket as `Stream.bucket` builds it; return whether an alert begins to fire."""
     fired = stream.state == "firing"
     scores = tuple(on_scale(value, flipped=stream.flipped) for value in values)
