@@ -170,10 +170,12 @@ def baseline_for(rule: Rule, tolerance: float, *, flipped: bool) -> Callable[[],
     """Return what builds the baseline of a rule; `flipped`: it is about a rise."""
     if rule.slo is not None:
         return partial(baseline_of, "fixed", slo=max(1e-6, on_scale(rule.slo, flipped=flipped) - tolerance))
-    kind, options = rule.baseline or "auto", {}
-    if kind in _FORECASTS:
-        options = {"variation": "signal" if rule.metric in SIGNALS else "metric"}
-    return partial(baseline_of, kind, tolerance=tolerance, **options)
+    kind = rule.baseline or "auto"
+    if kind not in _FORECASTS:
+        return partial(baseline_of, kind, tolerance=tolerance)
+    signal = SIGNALS.get(rule.metric)
+    variation, improves = "metric" if signal is None else "signal", signal is None or len(signal.watched) == 1
+    return partial(baseline_of, kind, tolerance=tolerance, variation=variation, improves=improves)
 
 
 def watch_of(rule: Rule, config: Alerts, *, part: float, flipped: bool) -> RuleWatch:

@@ -99,9 +99,10 @@ class SerialDependence:
     def _close(self, scale: int, n: float, mean: float) -> None:
         last = self._last[scale]
         self._open[scale], self._last[scale] = (0.0, 0.0, 0.0), (n, mean)
-        if last is None or self._variance <= 0.0:
+        if last is None:
             return
-        ratio = (mean - last[1]) ** 2 / (self._variance * (1.0 / n + 1.0 / last[0]))
+        expected = self._variance * (1.0 / n + 1.0 / last[0])
+        ratio = (mean - last[1]) ** 2 / expected if expected > 0.0 else 1.0
         keep = 1.0 - 1.0 / MOST_PAIRS
         self._ratios[scale] = keep * self._ratios[scale] + min(ratio, _SURPRISE * self._by_scale()[scale])
         self._pairs[scale] = keep * self._pairs[scale] + 1.0

@@ -38,8 +38,9 @@ _MOST_SURPRISING = 2.0  # internal bound: a number of the formula
 """Standard errors of an hour's forecast that count at most: the forecast does not follow a drop at once."""
 _MOST_EFFECT = 3.0  # internal bound: a number of the formula
 """Multiples of tau by which the last hours move the forecast at most."""
-_RISE_ALLOWANCE, _RISE = 1.0, 6.0
-_RISE_SD = 0.1
+_RISE_ALLOWANCE, _RISE_STEP, _UNDER_WAY, _RISE = 1.0, 0.5, 6.0, 36.0
+"""Of the CUSUM of a rise: at most half a point an hour, so that it takes three days, longer than a weekend. From twelve
+hours on nothing is learned of tau and phi: a rise is no variation."""
 
 
 class Variation(NamedTuple):
@@ -62,8 +63,8 @@ class Forecast(NamedTuple):
 class HourlyForecast:
     """Forecasts the hourly means of a stream from those before.
 
-    A mean that stays above the forecast (a CUSUM of the standardized errors, allowance 1, limit 6) reopens the level:
-    an improvement is what the next drop is judged by. A mean that stays below does not.
+    A mean that stays above the forecast for three days, not counting hours in which it is near, moves the level by what
+    it was above on its last day: an improvement is what the next drop is judged by. A mean that stays below does not.
 
     >>> forecast = HourlyForecast(Variation(0.2, 0.1, 0.05), mean=0.5, sd=0.3)
     >>> for hour in range(24 * 14):
@@ -84,7 +85,7 @@ class HourlyForecast:
         self._spread, self._product = (0.0, 0.0), (0.0, 0.0)
         self._hour: int | None = None
         self._last: float | None = None
-        self._rise = 0.0
+        self._rise = self._risen = 0.0  # the CUSUM, and by how much the means of its last day were above
 
     @property
     def tau2(self) -> float:
@@ -108,25 +109,31 @@ class HourlyForecast:
         effect = float(x[_EFFECT])
         return Forecast(float(row @ x) - effect + max(-most, min(most, effect)), float(row @ p @ row))
 
-    def update(self, hour: int, mean: float, error2: float) -> None:
-        """Take in the mean of an hour with its squared standard error."""
+    def update(self, hour: int, mean: float, error2: float, *, improves: bool = True) -> None:
+        """Take in the mean of an hour with its squared standard error; `improves`: a rise may move the level."""
         self._x, self._p = self._ahead(hour)
         row = _row(hour)
         gain = self._p @ row
         variance = float(row @ gain) + error2
         error = mean - float(row @ self._x)
         surprise = error / math.sqrt(variance)
-        weight = (self.tau2 / variance) ** 2
-        self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), weight)
+        if self._rise < _UNDER_WAY:
+            self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), (self.tau2 / variance) ** 2)
+        weight = (self.tau2 / variance) ** 2 if self._rise < _UNDER_WAY else 0.0
         counted = max(-_MOST_SURPRISING, min(_MOST_SURPRISING, surprise)) * math.sqrt(variance)
         self._x = self._x + gain / variance * counted
         self._p = self._p - np.outer(gain, gain) / variance
         self._learn_persistence(hour, mean - float(row[:_EFFECT] @ self._x[:_EFFECT]), weight, 4.0 * variance)
         self._hour = hour
-        self._rise = max(0.0, self._rise + surprise - _RISE_ALLOWANCE)
+        if improves:
+            self._follow_rise(error, surprise)
+
+    def _follow_rise(self, error: float, surprise: float) -> None:
+        self._rise = max(0.0, self._rise + min(_RISE_STEP, surprise - _RISE_ALLOWANCE))
+        self._risen = self._risen + (error - self._risen) / DAY_HOURS if self._rise else 0.0
         if self._rise > _RISE:
-            self._rise = 0.0
-            self._p[_LEVEL, _LEVEL] += _RISE_SD**2
+            self._x[_LEVEL] += self._risen
+            self._rise = self._risen = 0.0
 
     def _ahead(self, hour: int) -> tuple[Array, Array]:
         """Return the state's mean and covariance at a later hour."""
@@ -153,20 +160,20 @@ class HourlyForecast:
     def state(self) -> tuple[float, ...]:
         """All that was learned, to be saved: about 180 numbers."""
         known = (math.nan, math.nan) if self._hour is None or self._last is None else (float(self._hour), self._last)
-        own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise)
+        own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise, self._risen)
         return (*own, *self._x.tolist(), *self._p[_UPPER].tolist())
 
     @classmethod
     def restored(cls, state: Sequence[float]) -> HourlyForecast:
         """Restore a saved state. Raises ValueError for another number of numbers."""
         numbers = np.array(state, dtype=np.float64)
-        own, rest = numbers[:9].tolist(), numbers[9:]
+        own, rest = numbers[:10].tolist(), numbers[10:]
         restored = cls(Variation(0.0, 0.0, 0.0), mean=0.0, sd=0.0)
         restored._drift2, restored._assumed = own[:2]
         restored._spread, restored._product = (own[2], own[3]), (own[4], own[5])
         if not math.isnan(own[6]):
             restored._hour, restored._last = int(own[6]), own[7]
-        restored._rise = own[8]
+        restored._rise, restored._risen = own[8:]
         restored._x = rest[:_STATES].copy()
         upper = np.zeros((_STATES, _STATES))
         upper[_UPPER] = rest[_STATES:]

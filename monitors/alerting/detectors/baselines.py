@@ -32,7 +32,7 @@ VARIATIONS: Mapping[str, Variation] = {
 """What is assumed of the hours of judged scores and of signals, until it is learned: latency, passages and declines
 follow the traffic, and a signal has a value of every exchange, so that caution costs little."""
 CHECKPOINTS = 20
-EDGE = 1e-3
+EDGE, _NEXT_TO_NOTHING = 1e-3, 1e-9
 
 
 class _Saved(ABC):
@@ -223,7 +223,9 @@ class Forecasted(_Saved):
     """The default: a forecast of the hour's mean from the time of day, the weekday and the last hours.
 
     Known from `n0` scores on, and honest about the hours that it has not seen: the detector pays for the forecast's
-    variance. The tolerance is subtracted. Hours of fewer than 20 independent scores are joined with the next ones.
+    variance. The tolerance is subtracted. Of what is watched in both directions neither is an improvement (`improves`):
+    a fault would be the level that its end is compared with. Hours of fewer than 20 independent scores are joined with
+    the next ones.
 
     >>> baseline = Forecasted(n0=200)
     >>> for i in range(20):
@@ -234,8 +236,10 @@ class Forecasted(_Saved):
 
     KIND, OPTIONS = "forecast", ("n0", "variation")
 
-    def __init__(self, n0: int = WINDOW, *, tolerance: float = 0.0, variation: str = "metric") -> None:
-        self.n0, self.tolerance, self.variation = n0, tolerance, variation
+    def __init__(
+        self, n0: int = WINDOW, *, tolerance: float = 0.0, variation: str = "metric", improves: bool = True
+    ) -> None:
+        self.n0, self.tolerance, self.variation, self.improves = n0, tolerance, variation, improves
         self.rebaseline()
 
     def rebaseline(self) -> None:
@@ -292,7 +296,8 @@ class Forecasted(_Saved):
         if self._forecast is None:
             of = VARIATIONS[self.variation]
             self._forecast = HourlyForecast(of, mean=float(mean), sd=math.sqrt(self._variance))
-        self._forecast.update(self._hour or 0, float(mean), float(self._variance * self._effect / n))
+        error2 = float(self._variance * self._effect / n)
+        self._forecast.update(self._hour or 0, float(mean), error2, improves=self.improves)
         self._next = None
 
     def _state(self) -> dict[str, Any]:
@@ -341,5 +346,8 @@ def _independent(bucket: Bucket) -> tuple[Array, Array]:
 
 
 def _lowered(bound: float | None, tolerance: float) -> float | None:
-    """Return the bound minus the tolerance, clipped away from 0 and 1, where the bets are undefined."""
-    return None if bound is None else min(1.0 - EDGE, max(EDGE, bound - tolerance))
+    """Return the bound minus the tolerance, clipped away from 0 and 1, where the bets are undefined.
+
+    At 0 by next to nothing: no mean is below 0, and none may look as if it were.
+    """
+    return None if bound is None else min(1.0 - EDGE, max(_NEXT_TO_NOTHING, bound - tolerance))

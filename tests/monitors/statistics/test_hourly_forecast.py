@@ -63,11 +63,22 @@ def test_a_drop_is_not_followed_at_once_and_after_days_it_is() -> None:
     assert learned(before + [0.7] * 6 * WEEK).at(8 * WEEK).mean < 0.74
 
 
-def test_an_improvement_is_taken_over_within_a_day_and_a_drop_of_the_same_size_is_not() -> None:
-    before = [0.8] * (2 * WEEK)
-    better, worse = (learned(before + [0.8 + change] * DAY).at(2 * WEEK + DAY + 12).mean for change in (0.1, -0.1))
+def test_an_improvement_is_taken_over_after_three_days_and_a_drop_of_the_same_size_is_not() -> None:
+    before, later = [0.8] * (2 * WEEK), 2 * WEEK + 4 * DAY
+    better, worse = (learned(before + [0.8 + change] * 4 * DAY).at(later + 12).mean for change in (0.1, -0.1))
     assert better > 0.88
-    assert worse > 0.74
+    assert worse > 0.71
+    neither = learned(before)
+    for hour in range(2 * WEEK, later):
+        neither.update(hour, 0.9, 0.01**2, improves=False)
+    assert neither.at(later + 12).mean < 0.89
+
+
+@pytest.mark.parametrize("hours", [1, 6, 24, 48])
+def test_a_good_night_or_weekend_is_no_improvement(hours: int) -> None:
+    after = learned([0.8] * (2 * WEEK) + [0.95] * hours + [0.8] * 6).at(2 * WEEK + hours + 6)
+    assert after.mean < 0.83
+    assert after.variance < 0.01**2
 
 
 def test_neighbouring_hours_that_are_alike_are_learned_and_a_lone_hour_is_not_followed() -> None:
