@@ -163,7 +163,7 @@ class Stream:
     def take(self, bucket: Bucket, *, quiet: bool = False) -> None:
         """Feed the detector and, while the alert fires, the recovery; update the alert. `quiet` opens no alert.
 
-        While the alert fires, further alarms are ignored and the baseline learns nothing. At the resolution the
+        While the alert fires, further alarms are ignored and the baseline learns nothing yet. At the resolution the
         detector is reset: its evidence is about the drop, and would exceed the false-alarm budget afterwards.
         """
         m0 = self.baseline.m0(bucket.start)
@@ -176,6 +176,7 @@ class Stream:
         if not firing and finding is None:
             self.baseline.update(bucket)
         if firing:
+            self.baseline.hold(bucket)
             self._update_recovery(bucket, m0, end)
         elif quiet:
             self.case = None
@@ -256,6 +257,7 @@ class Stream:
             self.case.alert = replace(self.case.alert, state="resolved", ended_at=end, recovery=None)
             self.case = self.recovery = None
             self.detector.reset()
+            self.baseline.release()
 
     def _opened(self, since: float) -> Case:
         return Case(

@@ -212,7 +212,8 @@ def corrected_mean(
     variance = left + max(0.0, alone - left) * n / n_all
     # at 0 or 1 no number of labels has this variance: they count as they are
     guarded = variance + _unseen(dy, residuals) / (n * n)
-    effective = mean * (1.0 - mean) / guarded if 0.0 < mean < 1.0 else float(n)
+    # no mean of scores in [0, 1] varies more than pass or fail does
+    effective = max(n / (1.0 + leverage), mean * (1.0 - mean) / guarded) if 0.0 < mean < 1.0 else float(n)
     low, high = _score_interval(mean * effective, effective, student(alpha, n - 2))
     return Corrected(
         raw=x / n_all,

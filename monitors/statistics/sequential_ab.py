@@ -20,6 +20,7 @@ justifies in the limit of many scores (Waudby-Smith, Arbour, Sinha, Kennedy & Ra
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, TypeAlias
@@ -110,7 +111,7 @@ class SequentialTest:
             self._decision = "within the margin"
         self._more = None
         if distance * distance > variance:
-            times = _times(abs(distance), variance, self._margin, self._threshold, 0.0)
+            times = _times(abs(distance), variance, self._margin, self._threshold)
             self._more = max(1, math.ceil((times - 1.0) * n))
         return self._decision
 
@@ -162,23 +163,29 @@ def scores_needed(
     last one add a few per cent of the runs.
 
     >>> scores_needed(0.25, margin=0.02, distance=0.03), scores_needed(0.25, margin=0.02)
-    (2380, 5982)
+    (2446, 6057)
     """
     away = max(margin, LEAST_SCALE) if distance is None else distance
     if not (sd >= 0.0 and away > 0.0 and design_effect >= 1.0):
         raise ValueError("expected a standard deviation, a distance above 0 and a design effect of at least 1")
-    per_score = 2.0 * max(sd, LEAST_SCALE) ** 2 * design_effect
-    quantile = NormalDist().inv_cdf(POWER)
-    return math.ceil(_times(away, per_score, margin, threshold(alpha, tests), quantile))
+    variance, quantile, needed = 2.0 * max(sd, LEAST_SCALE) ** 2, NormalDist().inv_cdf(POWER), threshold(alpha, tests)
+
+    def enough(scores: float) -> bool:
+        n = scores / design_effect
+        total = n + 2.0 * PSEUDO_SCORES  # which draw the difference to 0, and the mean of the scores to 1/2
+        seen = (margin + away) * n / total - margin - quantile * math.sqrt(variance / n)
+        return n >= MIN_SCORES and log_evidence(seen, (n * variance + 2.0 * PSEUDO_SCORES) / total**2, margin) >= needed
+
+    return math.ceil(_least(enough))
 
 
-def _times(distance: float, variance: float, margin: float, needed: float, quantile: float) -> float:
-    """Return how many times the information the evidence needs, if the estimate lies `quantile` errors too low."""
+def _times(distance: float, variance: float, margin: float, needed: float) -> float:
+    """Return how many times the information the evidence needs."""
+    return _least(lambda times: log_evidence(distance, variance / times, margin) >= needed)
 
-    def enough(times: float) -> bool:
-        left = variance / times
-        return log_evidence(distance - quantile * math.sqrt(left), left, margin) >= needed
 
+def _least(enough: Callable[[float], bool]) -> float:
+    """Return the smallest number that is enough, to a ten thousandth; at least a half."""
     high = 1.0
     while not enough(high):
         high *= 2.0

@@ -101,6 +101,12 @@ class Baseline(Protocol):
     def update(self, bucket: Bucket) -> None:
         """Learn from a bucket after the detector took it. Not called while an alert fires."""
 
+    def hold(self, bucket: Bucket) -> None:
+        """Take a bucket while an alert fires: nothing is learned from it yet."""
+
+    def release(self) -> None:
+        """Learn from what was held, if the alert that is over was short."""
+
     def progress(self) -> tuple[int, int]:
         """Return (scores or days seen, number needed)."""
 

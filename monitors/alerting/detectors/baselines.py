@@ -23,6 +23,8 @@ WINDOW, LAG, LEVEL = 2000, 1000, 0.95
 HOUR_S = 3600.0
 LEAST_IN_HOUR = 20.0
 """Independent scores that a mean is made of: an hour with fewer is joined with the next ones."""
+MOST_HELD = 24  # internal bound: an alert of a day
+"""Hours of an alert that are learned once it is over: what ends by itself within a day may be the time of day."""
 _VARIANCE_HORIZON = 2_000.0
 _SUMS = 4
 VARIATIONS: Mapping[str, Variation] = {
@@ -46,6 +48,13 @@ class _Saved(ABC):
         """Return the variance of what is expected at Unix time `at`; 0 for an SLO and for a lower bound."""
         del at
         return 0.0
+
+    def hold(self, bucket: Bucket) -> None:
+        """Forget a bucket during an alert: a bound does not change then."""
+        del bucket
+
+    def release(self) -> None:  # noqa: B027 - what holds nothing has nothing to do
+        """Do nothing: nothing was held."""
 
     def dumps(self) -> str:
         return json.dumps({"for": self._identity(), "state": self._state()}, separators=(",", ":"))
@@ -250,6 +259,7 @@ class Forecasted(_Saved):
         self._variance: float | None = None
         self._forecast: HourlyForecast | None = None
         self._next: tuple[int, Forecast] | None = None
+        self._held: list[tuple[int, float, float]] | None = None  # hours during an alert; None without one
 
     def m0(self, at: float) -> float | None:
         expected = self._expected(at)
@@ -274,6 +284,17 @@ class Forecasted(_Saved):
         if self._n >= self.n0 and self._forecast is None:
             self._close()
 
+    def hold(self, bucket: Bucket) -> None:
+        self._held = [] if self._held is None else self._held
+        self.update(bucket)
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        if self._forecast is not None and len(held) <= MOST_HELD:
+            for hour, mean, error2 in held:
+                self._forecast.update(hour, mean, error2, improves=self.improves)
+        self._next = None
+
     def progress(self) -> tuple[int, int]:
         return self._n, self.n0
 
@@ -297,18 +318,23 @@ class Forecasted(_Saved):
             of = VARIATIONS[self.variation]
             self._forecast = HourlyForecast(of, mean=float(mean), sd=math.sqrt(self._variance))
         error2 = float(self._variance * self._effect / n)
-        self._forecast.update(self._hour or 0, float(mean), error2, improves=self.improves)
-        self._next = None
+        reading = self._hour or 0, float(mean), error2
+        if self._held is None:
+            self._forecast.update(*reading, improves=self.improves)
+            self._next = None
+        elif len(self._held) <= MOST_HELD:
+            self._held.append(reading)
 
     def _state(self) -> dict[str, Any]:
         forecast = None if self._forecast is None else packed(np.array(self._forecast.state))
         hour = {"hour": self._hour, "sums": self._sums.tolist(), "effect": self._effect}
-        return {"n": self._n, **hour, "variance": self._variance, "forecast": forecast}
+        return {"n": self._n, **hour, "variance": self._variance, "forecast": forecast, "held": self._held}
 
     def _restore(self, saved: dict[str, Any]) -> None:
         forecast = saved["forecast"]
         self._forecast = None if forecast is None else HourlyForecast.restored(unpacked(forecast, (-1,)).tolist())
         self._n, self._hour, self._variance = saved["n"], saved["hour"], saved["variance"]
+        self._held = None if saved["held"] is None else [(hour, mean, error2) for hour, mean, error2 in saved["held"]]
         self._sums, self._effect, self._next = np.array(saved["sums"]), saved["effect"], None
 
 

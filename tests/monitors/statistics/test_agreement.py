@@ -204,3 +204,12 @@ def test_the_error_of_a_single_score_needs_30_pairs_of_its_metric_version_and_ju
     assert half_width_of(scored(), [enough]) == enough.half_width
     for other in (scored("n"), scored(version="2"), scored(judge="k"), scored(judge=None)):
         assert half_width_of(other, [enough]) is None
+
+
+@pytest.mark.parametrize("odd", [0.0, 0.9, 0.99, 0.999])
+@pytest.mark.parametrize("n", [30, 100])
+def test_one_odd_label_among_ones_does_not_make_the_interval_absurd(n: int, odd: float) -> None:
+    labels = [1.0] * (n - 1) + [odd]
+    found = corrected_mean(labels, labels, 5_000, x=5_000.0 * float(np.mean(labels))).corrected
+    assert found.low > 1.0 - 8.0 / n
+    assert found.low < 0.999
