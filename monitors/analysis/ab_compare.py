@@ -35,9 +35,10 @@ MIXED = 0.5
 """Minimum share of the smaller side's blocks of 10 in which the other side has as many."""
 _BATCH, _GROWTH = 10, 25
 """Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
-MIN_UNNAMED, NAMED_SHARE = 400, 0.5
-"""Scores of each version before a decision where fewer than half of the scores have the name of a session or end user:
-of a few conversations that nothing tells apart, no estimate shows how alike their scores are."""
+MIN_UNNAMED, NAMED_SHARE, FEWEST_NAMES = 400, 0.5, 20
+"""Scores of each version before a decision where fewer than half of the scores have the name of a session or end user,
+or these are fewer than 20: of a few conversations that nothing tells apart, no estimate shows how alike their scores
+are."""
 
 
 RowDecision: TypeAlias = Decision | Literal["differs"]
@@ -305,8 +306,9 @@ def _edges(a: Array, b: Array) -> Array:
 def _is_named(scores: Sides) -> bool:
     """Whether enough scores have the name of a session or end user."""
     points = (*scores.champion, *scores.challenger)
-    named = sum(any(name[:2] in ("s:", "u:") for name in (point.cluster or "").split()) for point in points)
-    return named >= NAMED_SHARE * len(points)
+    names = [[name for name in (point.cluster or "").split() if name[:2] in ("s:", "u:")] for point in points]
+    several = len({first[0] for first in names if first}) >= FEWEST_NAMES
+    return several and sum(map(bool, names)) >= NAMED_SHARE * len(points)
 
 
 def _values(points: Sequence[Point], *, flipped: bool) -> tuple[Array, Array]:

@@ -1,6 +1,7 @@
 """Two versions on the same traffic: the verdicts, what is compared with what, and the command and page around them."""
 
 import asyncio
+import itertools
 import json
 import re
 from itertools import chain
@@ -132,6 +133,15 @@ def test_sessions_whose_answers_are_alike_are_one_bet_each():
         alone += decided(*apart, margin=0.0, alpha=0.05).decision == "roll back"
     assert wrong <= 3
     assert wrong <= alone
+
+
+@pytest.mark.parametrize("conversations", [1, 3])
+def test_a_few_conversations_decide_nothing(conversations):
+    def side(prefix, value):
+        made = (arm(f"{prefix}{k}-", [value] * 60, cluster=f"s:{prefix}{k}") for k in range(conversations))
+        return list(itertools.chain.from_iterable(made))
+
+    assert decided(side("a", 1.0), side("b", 0.0)).decision == "not enough data"
 
 
 def test_a_clear_difference_between_sessions_is_decided_in_numbers_of_scores():
