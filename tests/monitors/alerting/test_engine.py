@@ -235,7 +235,7 @@ async def test_a_notifier_that_hangs_holds_up_nothing_and_is_given_up(path, monk
 async def test_after_a_restart_nobody_is_told_again_and_a_new_notifier_hears_of_open_alerts_only(path):
     old, new = People(), People()
     async with alerting(path, old=old) as world:
-        await world.minutes([0.95] * 10 + [0.3] * 20 + [0.97] * 30 + [0.3] * 40)
+        await world.minutes([0.95] * 10 + [0.3] * 20 + [0.97] * 30 + [0.3] * 80)
         firing, resolved = world.engine.alerts()
         assert old.heard == [
             *((resolved.fingerprint, "firing"), (resolved.fingerprint, "resolved"), (firing.fingerprint, "firing")),

@@ -143,7 +143,7 @@ async def test_an_alert_keeps_its_fingerprint_from_doubt_to_end_and_is_told_twic
 
 async def test_a_second_drop_is_another_alert(path):
     async with alerting(path) as world:
-        await world.minutes([0.95] * 10 + [0.5] * 20 + [0.97] * 30 + [0.5] * 60)
+        await world.minutes([0.95] * 10 + [0.5] * 20 + [0.97] * 30 + [0.5] * 120)
         assert [alert.state for alert in world.engine.alerts()] == ["firing", "resolved"]
         assert len({alert.fingerprint for alert in world.engine.alerts()}) == 2
 
