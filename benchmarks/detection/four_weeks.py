@@ -4,7 +4,7 @@
 
 One app with seasons drawn by seed (seasons.py). Its exchanges get their signals from the product's `SignalComputer` and
 drawn scores of three judged metrics, are stored in SQLite, and the engine with the default rules ticks every five
-minutes of the moved clock and sends what it finds to a receiver over HTTP. Nobody may be paged in the four weeks; then
+minutes of the moved clock and sends what it finds to a receiver over HTTP. No page may be sent in the four weeks; then
 every incident lasts a day, with two days between. Prints what the receiver was sent.
 """
 

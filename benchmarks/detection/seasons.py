@@ -1,7 +1,7 @@
-"""Traffic with hours, weekdays and drifts, and nothing wrong with it: how often is somebody paged? And how soon, when
-something is?
+"""Traffic with hours, weekdays and drifts, and nothing wrong with it: how often is a page sent? And how soon, when
+something is wrong?
 
-    nice -n 10 .venv/bin/python -m benchmarks.detection.seasons [--quarters 4] [--incidents 20] [--seed 20261129]
+    nice -n 10 .venv/bin/python -m benchmarks.detection.seasons [--fleets 8] [--incidents 20] [--seed 20261129]
 
 Every app is drawn by seed from families of laws: volume over the day and the week; for each signal and judged metric a
 base law, one or two daily harmonics, a weekend, an AR(1) effect of the hour, and a drift over the quarter. Nothing is
@@ -27,7 +27,6 @@ import numpy as np
 
 from gaugeway.settings.shared import Alerts
 from gaugeway.signals import SIGNALS
-from monitors.alerting.detectors import Bucket
 from monitors.alerting.rules import budget_parts, is_flipped, rules_of, watch_of
 from monitors.alerting.stream import Stream, on_scale
 from monitors.signals.references import Reference
@@ -233,13 +232,10 @@ def alarms(
 
 
 def take(stream: Stream, start: float, values: list[float]) -> bool:
-    """Feed a bucket as `Stream.bucket` builds it; return whether an alert begins to fire."""
+    """Feed a bucket; return whether an alert begins to fire."""
     fired = stream.state == "firing"
-    scores = tuple(on_scale(value, flipped=stream.flipped) for value in values)
-    effect = stream.dependence.design_effect
-    stream.dependence.add(scores)
-    weights = (1.0,) * len(scores)
-    stream.take(Bucket(start=start, seconds=BUCKET_S, scores=scores, weights=weights, design_effect=effect))
+    scores = [on_scale(value, flipped=stream.flipped) for value in values]
+    stream.take(stream.observed(start, BUCKET_S, scores, [1.0] * len(scores), [None] * len(scores)))
     return stream.state == "firing" and not fired
 
 

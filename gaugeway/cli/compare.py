@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gaugeway.cli import shared
+from gaugeway.cli.shared import NumberRange
 from gaugeway.settings.loading import load
 from gaugeway.storage.stores import Store
 from monitors.analysis import ab_compare
@@ -48,14 +49,14 @@ _APART = (
 @shared.since_option("7d")
 @click.option(
     "--delta",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=NumberRange(0, 1, max_open=True),
     default=0.02,
     show_default=True,
     help="Acceptable loss of the mean.",
 )
 @click.option(
     "--alpha",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=NumberRange(0, 1, min_open=True, max_open=True),
     default=0.01,
     show_default=True,
     help="Probability of any wrong decision.",

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from gaugeway.cli import shared
-from gaugeway.cli.shared import FILE, config_option, directory_option, since_option
+from gaugeway.cli.shared import FILE, NumberRange, config_option, directory_option, since_option
 from gaugeway.extensions import registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
@@ -57,11 +57,11 @@ _judged = shared.with_options(
 @click.argument("file", type=FILE)
 @_judged
 @shared.map_option("Name of a field in the file: user_input=query; repeatable.")
-@click.option("--judge-repeat", type=click.FloatRange(0, 1), help="Share of samples judged twice. [judge.repeat]")
+@click.option("--judge-repeat", type=NumberRange(0, 1), help="Share of samples judged twice. [judge.repeat]")
 @click.option("--fail-under", multiple=True, help="Required means: faithfulness=0.8,hallucination=0.1")
 @click.option(
     "--max-failed",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=0.1,
     show_default=True,
     help="Share of failed evaluations above which --fail-under fails.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import click
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway import config as configuration
-from gaugeway.cli.shared import DEFAULT, FILE
+from gaugeway.cli.shared import DEFAULT, FILE, NumberRange
 from gaugeway.settings import ConfigError
 from gaugeway.settings.endpoints import base_url_problem, needs_key
 
@@ -48,12 +47,6 @@ class Answers:
         return self.key_variable or (KEY_VARIABLE if needed else None)
 
 
-def _number(context: click.Context, parameter: click.Parameter, given: float | None) -> float | None:  # noqa: ARG001 - click's
-    if given is not None and math.isnan(given):
-        raise click.BadParameter("expected a number")
-    return given
-
-
 @click.command()
 @click.option("--upstream", help="Base URL of the provider, as configured in a client.")
 @click.option("--judge", help="Model that judges the answers; '' for none.")
@@ -61,16 +54,14 @@ def _number(context: click.Context, parameter: click.Parameter, given: float | N
 @click.option("--key-variable", help=f"Variable with the judge's API key. [{KEY_VARIABLE}]")
 @click.option(
     "--rate",
-    type=click.FloatRange(0.0, 1.0),
+    type=NumberRange(0.0, 1.0),
     default=0.2,
     show_default=True,
-    callback=_number,
     help="Share of answers judged.",
 )
 @click.option(
     "--slo",
-    type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
-    callback=_number,
+    type=NumberRange(0.0, 1.0, min_open=True, max_open=True),
     help="Least mean faithfulness. [a learned baseline]",
 )
 @click.option("--slack/--no-slack", default=None, help=f"Notify Slack; the webhook is in {SLACK_VARIABLE}.")

@@ -14,7 +14,16 @@ import click
 
 from gateway.access.gate import DAY_S
 from gateway.access.keys import is_pattern, parse_expiry
-from gaugeway.cli.shared import config_option, directory_option, fail, print_table, record, utc, with_options
+from gaugeway.cli.shared import (
+    NumberRange,
+    config_option,
+    directory_option,
+    fail,
+    print_table,
+    record,
+    utc,
+    with_options,
+)
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
 from gaugeway.storage.documents import Spending
@@ -24,7 +33,7 @@ from gaugeway.storage.keys import Keys, Quota, VirtualKey, open_keys
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+_POSITIVE = NumberRange(min=0, min_open=True)
 
 
 class Place(NamedTuple):

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gaugeway.cli import shared
+from gaugeway.cli.shared import NumberRange
 from gaugeway.settings.loading import load
 from gaugeway.storage.stores import Query, Store
 from monitors.analysis import captured
@@ -27,7 +28,7 @@ from monitors.statistics.agreement import Interval
 @shared.since_option("30d")
 @click.option(
     "--half-width",
-    type=click.FloatRange(0, 0.5, min_open=True),
+    type=NumberRange(0, 0.5, min_open=True),
     default=0.03,
     show_default=True,
     help="Target half-width of the interval: mean ± this.",

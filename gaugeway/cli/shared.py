@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
     from monitors.metrics.registry import Catalogue
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class NumberRange(click.FloatRange):
+    """A number within bounds; unlike click's own, not NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is no number", param, ctx) if math.isnan(number) else number
+
+
 T = TypeVar("T")
 BAD_INPUT, INTERRUPTED = 2, 130
 DEFAULT = Path("gaugeway.toml")

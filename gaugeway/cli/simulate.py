@@ -14,6 +14,7 @@ import click
 from rich.markup import escape
 
 from gaugeway.cli import shared
+from gaugeway.cli.shared import NumberRange
 from gaugeway.settings.loading import load
 from gaugeway.settings.shared import Alerts, Config, Rule
 from gaugeway.signals import enabled
@@ -54,7 +55,7 @@ _DEFAULT_METRIC = "faithfulness"
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, min_open=True),
     default=10.0,
     show_default=True,
     help="Scores per minute of the preset.",
@@ -62,7 +63,7 @@ _DEFAULT_METRIC = "faithfulness"
 @click.option(
     "--drop",
     "drops",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=NumberRange(0, 1, min_open=True),
     multiple=True,
     help="Drop of the mean; repeatable. [.02 .05 .10 .20]",
 )

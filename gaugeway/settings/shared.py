@@ -217,7 +217,7 @@ class Rule(Table, frozen=True):
     It is compared with `slo` (the least mean, or the greatest where 0 is best) or with a `baseline` learned from the
     traffic; a drop of up to `tolerance` is allowed. Its default is 0 with `slo`; below the baseline "auto" (the same as
     "seasonal") 0.01, for signals 0.02; else 0.02 for severity "warn" and 0.05 for others. `severity` is "page" by
-    default, and "warn" for signals other than `no_contexts` and `truncated`.
+    default.
     `detector` is "esr", "threshold" or an import string; `options` are its own.
     """
 

@@ -137,7 +137,18 @@ class Stream:
         self.rates = recent | {hour: min(lowest, recent.get(hour, lowest))}
         scores = [on_scale(point.value or 0.0, flipped=self.flipped) for point in points]
         weights = [min(1.0, known / point.rate) if point.weight is None else point.weight for point in points]
-        means = self.clusters.means(scores, weights, [point.cluster for point in points], at=start)
+        return self.observed(start, seconds, scores, weights, [point.cluster for point in points])
+
+    def observed(
+        self,
+        start: float,
+        seconds: float,
+        scores: Sequence[float],
+        weights: Sequence[float],
+        names: Sequence[str | None],
+    ) -> Bucket:
+        """Build the bucket of scores with these weights and cluster names; learn what they share."""
+        means = self.clusters.means(scores, weights, names, at=start)
         effect = self.dependence.design_effect
         if self.state != "firing":  # a drop is no dependence
             self.dependence.add([mean.score for mean in means], [mean.weight for mean in means])

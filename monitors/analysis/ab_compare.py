@@ -37,7 +37,7 @@ _BATCH, _GROWTH = 10, 25
 """Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
 MIN_UNNAMED, NAMED_SHARE, FEWEST_NAMES = 400, 0.5, 20
 """Scores of each version before a decision where fewer than half of the scores have the name of a session or end user,
-or these are fewer than 20: of a few conversations that nothing tells apart, no estimate shows how alike their scores
+or these are fewer than 20: of a few conversations without names, no estimate shows how alike their scores
 are."""
 
 

@@ -24,7 +24,7 @@ HOUR_S = 3600.0
 LEAST_IN_HOUR = 20.0
 """Independent scores that a mean is made of: an hour with fewer is joined with the next ones."""
 MOST_HELD = 24  # internal bound: an alert of a day
-"""Hours of an alert that are learned once it is over: what ends by itself within a day may be the time of day."""
+"""Hours of an alert that are learned once it is over: what passes within a day may be the time of day."""
 _VARIANCE_HORIZON = 2_000.0
 _SUMS = 4
 VARIATIONS: Mapping[str, Variation] = {

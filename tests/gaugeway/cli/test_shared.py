@@ -1,8 +1,9 @@
 """What several commands print in the same way."""
 
+import click
 import pytest
 
-from gaugeway.cli.shared import fail, print_table, record, utc
+from gaugeway.cli.shared import NumberRange, fail, print_table, record, utc
 from gaugeway.settings import ConfigError
 
 
@@ -27,3 +28,13 @@ def test_a_change_that_cannot_be_recorded_is_told(tmp_path, capsys):
     (tmp_path / "file").touch()
     record(tmp_path / "file", "key_create")
     assert capsys.readouterr().err.startswith("gaugeway: not in the audit log: ")
+
+
+@pytest.mark.parametrize("given", ["nan", "NaN", "2", "x"])
+def test_a_number_out_of_bounds_or_none_is_refused(given):
+    with pytest.raises(click.BadParameter):
+        NumberRange(0, 1).convert(given, None, None)
+
+
+def test_a_number_within_bounds_is_taken():
+    assert NumberRange(0, 1).convert("0.25", None, None) == 0.25
