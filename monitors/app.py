@@ -36,7 +36,6 @@ from gaugeway.storage.stores import EngineStore, StateStore
 from gaugeway.storage.stores import from_url as open_store
 from gaugeway.storage.stores.hashing_store import HashingStore
 from gaugeway.storage.templates import Templates, open_templates
-from gaugeway.text.lexical.passages import PassageCache
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
@@ -55,7 +54,6 @@ from monitors.evaluation.judge_marks import PromptMarking
 from monitors.evaluation.models import JudgeSetup, anchor_warnings, open_embeddings, open_judge
 from monitors.exporters.factory import open_exporters, open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
-from monitors.exporters.prometheus import PassageCacheCollector
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable, zero_is_best
@@ -139,7 +137,6 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     for model, metrics in other.compared() if other else ():
         made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier)
         metrics.update(made.by_name)
-    _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
     redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), salt)
@@ -243,13 +240,6 @@ def _verifier(
     if examine:
         return verifiers.examine_verifier(config.judge, instruments)
     return verifiers.open_verifier(config.judge, instruments, answers=answers)
-
-
-def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
-    """Register the series about parsed passages, of which one metric at most has a cache."""
-    for enabled in catalogue.enabled:
-        if isinstance(cache := getattr(enabled.metric, "passages", None), PassageCache):
-            instruments.registry.register(PassageCacheCollector(cache))
 
 
 def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:

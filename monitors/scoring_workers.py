@@ -25,8 +25,6 @@ STOP_S = 12.0
 GAUGES: Mapping[str, Mode] = {
     "gaugeway_judge_blind": "max",
     "gaugeway_judge_budget_spent_usd": "livesum",
-    "gaugeway_passage_cache_bytes": "livesum",
-    "gaugeway_passage_cache_tokens": "livesum",
 }
 """How the gauges of all processes are combined; all others are those of the first process."""
 

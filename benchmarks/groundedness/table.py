@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gaugeway.text.lexical.sentences import sentences, stem  # noqa: E402 - the tree is not installed everywhere
+from gaugeway.text.lexical.sentences import stem, words  # noqa: E402 - the tree is not installed everywhere
 
 TABLE = ROOT / "gaugeway" / "text" / "lexical" / "idf.tsv"
 SENTENCES = 1_000
@@ -51,8 +51,7 @@ def table():
 
 def stems(line):
     """The stems of a line; numbers say nothing about other texts."""
-    found = {stem(token) for sentence in sentences(line) for token in sentence.tokens}
-    return {one for one in found if one[0].isalpha()}
+    return {stem(word) for word in words(line) if word[0].isalpha()}
 
 
 if __name__ == "__main__":

@@ -1,15 +1,11 @@
-"""The exporter to Prometheus, and the series about the cache of parsed passages."""
+"""The exporter to Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from gaugeway.text.lexical.passages import PassageCache
 from monitors.exporters import Exporter, meets
 from monitors.exporters.instruments import Instruments
 from monitors.signals.answers import declines, declines_to_judge
@@ -63,21 +59,3 @@ class PrometheusExporter(Exporter):
 
     def _verdict(self, metric: str, value: float) -> str:
         return "pass" if meets(value, *self._passes.get(metric, (0.5, False))) else "fail"
-
-
-class PassageCacheCollector(Collector):
-    """Reads hits, misses and size of a cache when Prometheus asks."""
-
-    def __init__(self, cache: PassageCache) -> None:
-        self._cache = cache
-
-    def collect(self) -> Iterator[Metric]:
-        lookups = CounterMetricFamily(
-            "gaugeway_passage_lookups", "Passages looked up by lexical_groundedness.", labels=("result",)
-        )
-        lookups.add_metric(("hit",), self._cache.hits)
-        lookups.add_metric(("miss",), self._cache.misses)
-        yield lookups
-        yield GaugeMetricFamily("gaugeway_passage_cache_tokens", "Tokens of the parsed passages.", self._cache.tokens)
-        size = "Estimated memory of the parsed passages, in bytes."
-        yield GaugeMetricFamily("gaugeway_passage_cache_bytes", size, self._cache.bytes)

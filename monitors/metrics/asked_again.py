@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from gaugeway.data_files import table
 from gaugeway.records import Sample, Score, Skipped
-from gaugeway.text.lexical.sentences import Allowance, TooLongError, parse, stem, weight_of_length
+from gaugeway.text.lexical.sentences import stem, weight_of_length, words
 from gaugeway.text.lexical.vocabulary import Weights, shipped
 from monitors.metrics.judged.prompts import unanswered
 
-MAX_TOKENS = 400
-"""Tokens of a question that is compared; a longer one is a text, not a question that somebody types again."""
+MAX_WORDS = 400
+"""Words of a question that is compared; a longer one is a text, not a question that somebody types again."""
 LONGEST_QUESTION = 4_000
 _PROMPT_FROM = 400
 """Characters from which the message before is a prompt with passages, whose question is not known."""
@@ -23,8 +23,8 @@ _ENDING, _SHORTEST = 2, 4
 _KEPT = 0.6
 """Share of the earlier question's content, by weight, that the later one has."""
 _WORDS = table("monitors.metrics", "asked_again.toml")
-_INTERROGATIVES = tuple(frozenset(words.split()) for words in _WORDS["interrogatives"])
-_FILLERS = frozenset(stem(word) for words in _WORDS["fillers"] for word in words.split())
+_INTERROGATIVES = tuple(frozenset(line.split()) for line in _WORDS["interrogatives"])
+_FILLERS = frozenset(stem(word) for line in _WORDS["fillers"] for word in line.split())
 """Words of somebody who asks again, in four languages."""
 
 
@@ -37,7 +37,7 @@ class AskedAgain:
     """
 
     name = "asked_again"
-    version = "1"
+    version = "2"
     lower_is_better = True
 
     def __init__(self) -> None:
@@ -66,9 +66,8 @@ def rewords(question: str, earlier: str, weights: Weights) -> bool:
     """
     if max(len(question), len(earlier)) > LONGEST_QUESTION:
         return question.split() == earlier.split()
-    try:
-        new, old = (parse(text, allowance=Allowance(MAX_TOKENS)).tokens for text in (question, earlier))
-    except TooLongError:
+    new, old = words(question), words(earlier)
+    if max(len(new), len(old)) > MAX_WORDS:
         return question.split() == earlier.split()
     if _asks_otherwise(new, old):
         return False
@@ -86,9 +85,9 @@ def _same(text: str, other: str) -> bool:
     )
 
 
-def _content(tokens: Iterable[str], weights: Weights) -> dict[str, float]:
+def _content(asked: Iterable[str], weights: Weights) -> dict[str, float]:
     """Return the stems that say what a question is about, with their weights."""
-    found = {stem(token): weights.of(stem(token)) * weight_of_length(token) for token in tokens}
+    found = {stem(word): weights.of(stem(word)) * weight_of_length(word) for word in asked}
     return {
         word: weight
         for word, weight in found.items()
@@ -100,5 +99,8 @@ def _content(tokens: Iterable[str], weights: Weights) -> dict[str, float]:
 
 def _asks_otherwise(new: Iterable[str], old: Iterable[str]) -> bool:
     """Whether both have interrogatives, and none in common."""
-    kinds = [{kind for kind, words in enumerate(_INTERROGATIVES) if not words.isdisjoint(some)} for some in (new, old)]
+    kinds = [
+        {kind for kind, interrogatives in enumerate(_INTERROGATIVES) if not interrogatives.isdisjoint(some)}
+        for some in (new, old)
+    ]
     return all(kinds) and kinds[0].isdisjoint(kinds[1])

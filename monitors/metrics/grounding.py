@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gaugeway.records import Sample, Score, Skipped
-from gaugeway.text.lexical.sentences import sentence_places
+from gaugeway.text.lexical.sentences import sentences as sentences_of
 from monitors.judges.grounding import CONTRADICTION, Material, Span, Support, TooLongError, Verifier
 from monitors.judges.grounding.documents import whole
 from monitors.judges.middleware.limits import DEADLINE, Deadline
@@ -82,7 +82,7 @@ class Grounding:
 def _stated(answer: str) -> tuple[tuple[int, int], ...]:
     """Return the places of the sentences that are no questions: one more than may be verified, at most."""
     asking = ("?", "\uff1f", "\u061f")
-    stated = (place for place in sentence_places(answer) if not answer[slice(*place)].endswith(asking))
+    stated = ((start, end) for start, end, _ in sentences_of(answer) if not answer.endswith(asking, start, end))
     return tuple(islice(stated, MAX_SENTENCES + 1))
 
 

@@ -1,45 +1,42 @@
-"""Lexical groundedness: how much of the response is in its contexts verbatim; needs no model."""
+"""Lexical groundedness: how many of the response's words are in its contexts; needs no model."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
 
 from gaugeway.records import Sample, Score, Skipped
-from gaugeway.runtime.tasks import spawn
-from gaugeway.text.lexical.matching import Compared, Source, compare
-from gaugeway.text.lexical.passages import PassageCache
-from gaugeway.text.lexical.sentences import Allowance, TooLongError, sentences
-from gaugeway.text.lexical.vocabulary import shipped
+from gaugeway.text.language import language_of
+from gaugeway.text.lexical.sentences import PREFIX, Sentence, capitalised, numbers, sentences, without_marks, words
 from monitors.metrics.judged.prompts import sent_contexts
 
-T = TypeVar("T")
-_OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2
-_NUMBER_PENALTY, _NAME_PENALTY = 0.3, 0.2
-_MANY_CHARACTERS, _VERY_MANY_CHARACTERS = 50_000, 200_000
-MAX_CONTEXT_TOKENS, MAX_RESPONSE_TOKENS = 400_000, 100_000
-"""A number counts as 8. Bounds the time (some seconds) and the memory (about 100 MB) of a score."""
+_PAIRS = 0.1
+"""Weight of the word pairs: they tell copied answers apart, whose words are all in the contexts."""
+_MANY_CHARACTERS = 200_000
+MAX_CONTEXT_CHARACTERS, MAX_RESPONSE_CHARACTERS = 1_000_000, 300_000
+"""Bounds the time (two seconds) and the memory (130 MB) of a score, both of text without spaces."""
 
-MAX_EVIDENCE = 200
+MAX_EVIDENCE = 50
 """How many of the least grounded sentences a score shows."""
+MAX_MISSING = 50
+"""Words that are not in the contexts, in the evidence of one sentence."""
+_QUESTIONS = ("?", "\uff1f", "\u061f")
+_DECIMALS = re.compile(r"(.*?)(?:[.,](\d{1,2}|\d{4,}))?")
 
 
 class LexicalGroundedness:
-    """The mean of two shares in [0, 1]: of the whole response's words that occur in the contexts, by weight; and the
-    mean over its sentences of what follows, clipped to [0, 1].
+    """0.9 x the share of the response's distinct words that are in its contexts + 0.1 x that of its distinct pairs of
+    neighbouring words, in [0, 1]. Questions in the response do not count.
 
-    0.6 x weighted overlap with the best window of three sentences of one context + 0.2 x share of the word pairs found
-    in a context + 0.2 x longest run of words found in a context (6 are full marks), minus 0.3 x share of the numbers
-    (dates are numbers) and 0.2 x share of the names found in no context.
+    A word is compared by its first six characters. Numbers and names that no context holds are words like others in the
+    score, and named in the evidence, as the other missing words are.
 
-    In a sentence a word weighs the mean of its inverse document frequency among the sample's own sentences and that in
-    the table that comes with the package, in the whole response the latter.
+    A sample with more characters than MAX_CONTEXT_CHARACTERS or MAX_RESPONSE_CHARACTERS is skipped as "too_long". Long
+    ones are scored in a thread; others wait for them.
 
-    A sample with more tokens than MAX_CONTEXT_TOKENS and MAX_RESPONSE_TOKENS is skipped as "too_long". Long ones are
-    scored in a thread; others wait for them. Passages that recur are parsed once; `passages` says how often.
-
-    It finds invented answers, not subtle ones, and punishes honest paraphrase: a cheap signal for all traffic, not a
+    It finds invented answers, not subtle errors, and punishes honest paraphrase: a cheap signal for all traffic, not a
     measure of faithfulness.
     """
 
@@ -48,98 +45,104 @@ class LexicalGroundedness:
     measures = "answer"
     covariate_rank = 2
     review_question = "Is everything the response says supported by the passages?"
-    version = "3"
+    version = "4"
     judge = None
 
     def __init__(self) -> None:
         self._place = asyncio.Semaphore()
-        self.passages = PassageCache(shipped())
 
     def scores_at_once(self, sample: Sample) -> bool:
         """Whether `score` awaits nothing: for all but long samples, while no long one is scored."""
-        return not self._place.locked() and not self.passages.full and self._is_short(sample)
+        return not self._place.locked() and _size(sample) < _MANY_CHARACTERS
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if not sample.response.strip():
             return Skipped("no_response")
         async with self._place:  # side by side they would only take more memory
-            if self.passages.full:
-                await _in_thread(self.passages.trim)
-            self.passages.trim()
-            if self._is_short(sample):
+            if _size(sample) < _MANY_CHARACTERS:
                 return self._score(sample)
-            return await _in_thread(lambda: self._score(sample))
-
-    def _is_short(self, sample: Sample) -> bool:
-        size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
-        return size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample))
-
-    def _known(self, sample: Sample) -> bool:
-        """Whether little of a sample is new."""
-        new = sum(len(context.text) for context in sample.contexts if context.text not in self.passages)
-        return len(sample.response) + new < _MANY_CHARACTERS
+            return await asyncio.to_thread(self._score, sample)
 
     def _score(self, sample: Sample) -> Score | Skipped:
-        allowance = Allowance(MAX_CONTEXT_TOKENS)
-        contexts = []
-        try:
-            for index in sent_contexts(sample):
-                text = sample.contexts[index].text
-                if (passage := self.passages.get(text, allowance)).sentences:
-                    contexts.append((index, text, passage))
-            source = Source(contexts, self.passages.vocabulary)
-            return grade(sample.response, source) if contexts else Skipped("no_contexts")
-        except TooLongError:
+        contexts = {index: sample.contexts[index].text for index in sent_contexts(sample)}
+        if sum(map(len, contexts.values())) > MAX_CONTEXT_CHARACTERS or len(sample.response) > MAX_RESPONSE_CHARACTERS:
             return Skipped("too_long")
+        response = without_marks(sample.response)
+        # Questions state nothing ("Shall I go on?"); in a response of nothing else there is nothing to judge.
+        stated = [found for found in sentences(response) if not response.endswith(_QUESTIONS, found.start, found.end)]
+        if not stated:
+            return Skipped("no_claims")
+        return _compared(response, stated, contexts) or Skipped("no_contexts")
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Work in a thread; after a timeout, too, wait for its end: the vocabulary is not safe for two threads."""
-    thread = spawn(asyncio.to_thread(work), name="long step of lexical_groundedness")
-    try:
-        return await asyncio.shield(thread)
-    finally:
-        await asyncio.wait([thread])
+def _size(sample: Sample) -> int:
+    return len(sample.response) + sum(len(context.text) for context in sample.contexts)
 
 
-def grade(response: str, source: Source) -> Score | Skipped:
-    """Score a response against its contexts.
-
-    Raises TooLongError for a response of more than MAX_RESPONSE_TOKENS.
-    """
-    # Questions state nothing ("Shall I go on?"); in a response of nothing else there is nothing to judge.
-    said = sentences(response, Allowance(MAX_RESPONSE_TOKENS))
-    stated = [sentence for sentence in said if not sentence.text.endswith(("?", "\uff1f", "\u061f"))]
-    if not stated:
-        return Skipped("no_claims")
-    share, compared = compare(stated, source)
-    scores = [_grade(sentence) for sentence in compared]
-    value = (sum(scores) / len(scores) + share) / 2
-    reason = f"{len(scores)} sentences, the least grounded {min(scores):.2f}" if len(scores) > 1 else "1 sentence"
-    shown: Iterable[int] = range(len(scores))
-    if len(scores) > MAX_EVIDENCE:
-        shown = sorted(sorted(shown, key=scores.__getitem__)[:MAX_EVIDENCE])
-    evidence = tuple(_evidence(compared[index], scores[index]) for index in shown)
-    return Score(min(1.0, max(0.0, value)), reason, evidence)
-
-
-def _grade(compared: Compared) -> float:
-    grade = _OVERLAP * compared.overlap + _BIGRAMS * compared.bigrams + _RUN * compared.run
-    if compared.numbers:
-        grade -= _NUMBER_PENALTY * len(compared.numbers) / len(compared.sentence.numbers)
-    if compared.names:
-        grade -= _NAME_PENALTY * len(compared.names) / len(compared.sentence.names)
-    return min(1.0, max(0.0, grade))
+def _compared(response: str, stated: Sequence[Sentence], contexts: dict[int, str]) -> Score | None:
+    """Score the stated sentences of a response; None where the contexts have no words."""
+    distinct = set(chain.from_iterable([sentence.words for sentence in stated]))
+    pairs = set(chain.from_iterable([pairwise(sentence.words) for sentence in stated]))
+    stems = {word[:PREFIX] for word in distinct}
+    held: dict[int, set[str]] = {}
+    held_pairs = set[tuple[str, str]]()
+    for index, text in contexts.items():
+        if there := words(text):
+            held[index] = stems.intersection([word[:PREFIX] for word in set(there)])
+            held_pairs |= pairs.intersection(pairwise(there))
+    if not held:
+        return None
+    known = set[str]().union(*held.values())
+    share = len(known) / len(stems)
+    value = (1 - _PAIRS) * share + _PAIRS * (len(held_pairs) / len(pairs) if pairs else share)
+    missing = {word for word in distinct if word[:PREFIX] not in known}
+    shares = [1 - sum(map(missing.__contains__, sentence.words)) / len(sentence.words) for sentence in stated]
+    many = len(shares) > 1
+    reason = f"{len(shares)} sentences, the least grounded {min(shares):.2f}" if many else "1 sentence"
+    shown: Iterable[int] = range(len(shares))
+    if len(shares) > MAX_EVIDENCE:
+        shown = sorted(sorted(shown, key=shares.__getitem__)[:MAX_EVIDENCE])
+    evidence = _Evidence(response, held, missing, _missing_numbers(response, contexts.values()))
+    return Score(value, reason, tuple([evidence.of(stated[place], shares[place]) for place in shown]))
 
 
-def _evidence(compared: Compared, score: float) -> dict[str, object]:
-    return {
-        "sentence": compared.sentence.text,
-        "score": round(score, 4),
-        "context": compared.context,
-        "overlap": round(compared.overlap, 4),
-        "bigrams": round(compared.bigrams, 4),
-        "run": round(compared.run, 4),
-        "unsupported_numbers": list(compared.numbers),
-        "unsupported_names": list(compared.names),
-    }
+class _Evidence:
+    """What no context of a response holds, for each of its sentences; the index of a context -> the stems it holds."""
+
+    def __init__(self, response: str, held: dict[int, set[str]], missing: set[str], wrong_numbers: set[str]) -> None:
+        self._response, self._missing, self._numbers = response, missing, wrong_numbers
+        self._contexts, self._held = list(held), list(held.values())
+        self._in_numbers = {word for number in wrong_numbers for word in words(number)}
+        # In German all nouns have capitals.
+        self._names = {} if not missing or language_of(response) == "de" else capitalised(response)
+
+    def of(self, sentence: Sentence, share: float) -> dict[str, object]:
+        start, end, said = sentence
+        text, missing = self._response[start:end], list(dict.fromkeys(filter(self._missing.__contains__, said)))
+        counts = list(map(len, map({word[:PREFIX] for word in said}.__and__, self._held)))
+        wrong = [] if self._in_numbers.isdisjoint(said) else [n for n in numbers(text) if n in self._numbers]
+        return {
+            "sentence": text,
+            "score": round(share, 4),
+            "context": self._contexts[counts.index(max(counts))],
+            "missing_words": missing[:MAX_MISSING],
+            "unsupported_numbers": wrong[:MAX_MISSING],
+            "unsupported_names": [self._names[word] for word in missing if word in self._names and word != said[0]][
+                :MAX_MISSING
+            ],
+        }
+
+
+def _missing_numbers(response: str, contexts: Iterable[str]) -> set[str]:
+    """The numbers of a response that no context holds, as they are written."""
+    if not (said := set(numbers(response))):
+        return said
+    there = {_value(number) for text in contexts for number in set(numbers(text))}
+    return {number for number in said if _value(number) not in there}
+
+
+def _value(number: str) -> tuple[str, str]:
+    """The digits before and after the decimal mark: "1,234.50" is "1.234,5"; "1.234" and "1,234" are 1234."""
+    found = _DECIMALS.fullmatch(number)
+    whole, decimals = (found[1], found[2] or "") if found else (number, "")
+    return re.sub(r"\D", "", whole).lstrip("0"), decimals.rstrip("0")

@@ -12,10 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments as GatewayInstruments
-from gaugeway.text.lexical.passages import PassageCache
-from gaugeway.text.lexical.vocabulary import shipped
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
-from monitors.exporters.prometheus import PassageCacheCollector
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "limits.md"
@@ -82,7 +79,6 @@ def series() -> set[str]:
     for instruments in (GatewayInstruments, MonitorsInstruments):
         registry = CollectorRegistry(auto_describe=True)
         instruments(registry, version="0")
-        registry.register(PassageCacheCollector(PassageCache(shipped())))
         names |= set(registry._names_to_collectors)  # noqa: SLF001 - `collect` has no suffixes
     return names
 

@@ -15,7 +15,7 @@ QUESTION = {"model": "m-1", "messages": [{"role": "user", "content": "How long i
 RETRIEVED = {**QUESTION, "gaugeway": {"app": "shop", "contexts": ["The warranty is two years."]}}
 REPLIES = (Reply(content="Two years."), Reply(content="Two years."), error(500, "out"), Reply(content=""))
 SAMPLES = len(REPLIES)
-VARYING = {"gaugeway_handoff_waiting", "gaugeway_passage_cache_bytes", "gaugeway_queue_bytes"}
+VARYING = {"gaugeway_handoff_waiting", "gaugeway_queue_bytes"}
 """Gauges that depend on the machine, as do the times of all histograms of seconds."""
 
 

@@ -1,1 +1,1 @@
-"""Lexical analysis without a model: sentences, words, numbers, dates, names and negations, in any script."""
+"""Lexical analysis without a model: sentences and words, in any script."""
