@@ -1,11 +1,13 @@
 """How well the lexical score tells responses people found consistent with their source from the others.
 
-    python benchmarks/groundedness/auroc.py DATA [DATA ...] [--half test|dev|all] [--resamples 2000]
+    python benchmarks/groundedness/auroc.py DATA [DATA ...] [--half test|dev|all] [--save FILE] [--before FILE]
 
 A DATA file holds JSON lines with `id`, `response`, `retrieved_contexts` and `label`, the share of people who found the
-response consistent. None comes with the project. Each row of the table is one file and one cut of the label: grounded
-is more than half of the people, or all of them. Columns are areas under the ROC curve with 95 % intervals (percentile
-bootstrap over sources: responses to one text are drawn together), and the difference to word overlap, drawn in pairs.
+response consistent. None comes with the project; `sets.py` writes those of FaithBench and BEGIN from clones. Each row
+of the table is one file and one cut of the label: grounded is more than half of the people, or all of them. Columns are
+areas under the ROC curve with 95 % intervals (percentile bootstrap over sources: responses to one text are drawn
+together), and differences, drawn in pairs. `--save` writes the scores; `--before` compares with scores that another
+version of the metric saved.
 
 Choices were made on the half `dev`; `test` is for telling how they did. A source belongs to a half by the hash of its
 text, so that no source is in both. Below the table stands the mean score of each file.
@@ -40,24 +42,44 @@ def main():
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--half", choices=("test", "dev", "all"), default="test")
     parser.add_argument("--resamples", type=int, default=2_000)
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--before", type=Path)
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.machine()}, ", end="")
     print(f"metric version {LexicalGroundedness.version}, half: {options.half}, {options.resamples} resamples\n")
-    print("| data | grounded by | n | grounded | lexical | word overlap | fewer words | lexical - overlap |")
-    print("|---|---|---|---|---|---|---|---|")
-    means = []
+    before = json.loads(options.before.read_text("utf-8")) if options.before else {}
+    old = f"version {before['version']}" if before else None
+    head = [
+        "data",
+        "grounded by",
+        "n",
+        "grounded",
+        *([old] if before else []),
+        "lexical",
+        "word overlap",
+        "fewer words",
+    ]
+    print(f"| {' | '.join([*head, *([f'lexical - {old}'] if before else []), 'lexical - overlap'])} |")
+    print("|---" * (len(head) + 1 + bool(before)) + "|")
+    means, saved = [], {"version": LexicalGroundedness.version}
     for path in options.data:
         rows = [row for row in read(path) if options.half in ("all", half(row))]
         metric = LexicalGroundedness()
-        scores = {
-            "lexical": np.array([score(metric, row) for row in rows]),
+        now = [score(metric, row) for row in rows]
+        saved |= dict(zip([row["id"] for row in rows], now, strict=True))
+        scores = {old: np.array([before[row["id"]] for row in rows])} if before else {}
+        scores |= {
+            "lexical": np.array(now),
             "overlap": np.array([overlap(row) for row in rows]),
             "length": np.array([-len(words(row["response"])) for row in rows], float),
         }
-        for people, cut in CUTS.items():
-            print(table_row(path.stem, people, rows, scores, cut, resamples=options.resamples))
+        cuts = CUTS if len({row["label"] for row in rows}) > 2 else {"label": 0.5}
+        for people, cut in cuts.items():
+            print(table_row(path.stem, people, rows, scores, cut, against=old, resamples=options.resamples))
         means.append(f"{path.stem} {scores['lexical'].mean():.4f}")
     print(f"\nMean scores: {', '.join(means)}")
+    if options.save:
+        options.save.write_text(json.dumps(saved), "utf-8")
 
 
 def read(path):
@@ -90,7 +112,7 @@ def overlap(row):
     return len(said & set(words(source(row)))) / max(1, len(said))
 
 
-def table_row(name, people, rows, scores, cut, *, resamples):
+def table_row(name, people, rows, scores, cut, *, against, resamples):
     good = np.array([row["label"] > cut for row in rows])
     by_source = defaultdict(list)
     for index, row in enumerate(rows):
@@ -99,13 +121,15 @@ def table_row(name, people, rows, scores, cut, *, resamples):
     random = np.random.default_rng(0)
     drawn = defaultdict(list)
     for _ in range(resamples):
-        picked = np.concatenate([groups[one] for one in random.integers(len(groups), size=len(groups))])
+        picked = np.concatenate([groups[group] for group in random.integers(len(groups), size=len(groups))])
         if 0 < good[picked].sum() < len(picked):
             for column, values in scores.items():
                 drawn[column].append(auroc(values[picked], good[picked]))
-    cells = [interval(auroc(values, good), drawn[column]) for column, values in scores.items()]
-    better = np.array(drawn["lexical"]) - np.array(drawn["overlap"])
-    cells.append(interval(auroc(scores["lexical"], good) - auroc(scores["overlap"], good), better, sign="+"))
+    measured = {column: auroc(values, good) for column, values in scores.items()}
+    cells = [interval(measured[column], drawn[column]) for column in scores]
+    for other in ([against] if against else []) + ["overlap"]:
+        better = np.array(drawn["lexical"]) - np.array(drawn[other])
+        cells.append(interval(measured["lexical"] - measured[other], better, sign="+"))
     return f"| {name} | {people} | {len(rows)} | {good.sum()} | {' | '.join(cells)} |"
 
 
