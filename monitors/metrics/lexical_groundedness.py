@@ -113,23 +113,21 @@ class _Evidence:
         self._response, self._missing, self._numbers = response, missing, wrong_numbers
         self._contexts, self._held = list(held), list(held.values())
         self._in_numbers = {word for number in wrong_numbers for word in words(number)}
-        # In German all nouns have capitals.
-        self._names = {} if not missing or language_of(response) == "de" else capitalised(response)
+        self._named = language_of(response) != "de"  # where all nouns have capitals
 
     def of(self, sentence: Sentence, share: float) -> dict[str, object]:
         start, end, said = sentence
         text, missing = self._response[start:end], list(dict.fromkeys(filter(self._missing.__contains__, said)))
         counts = list(map(len, map({word[:PREFIX] for word in said}.__and__, self._held)))
         wrong = [] if self._in_numbers.isdisjoint(said) else [n for n in numbers(text) if n in self._numbers]
+        names = [name for name in capitalised(text) if name.casefold() in missing] if missing and self._named else []
         return {
             "sentence": text,
             "score": round(share, 4),
             "context": self._contexts[counts.index(max(counts))],
             "missing_words": missing[:MAX_MISSING],
             "unsupported_numbers": wrong[:MAX_MISSING],
-            "unsupported_names": [self._names[word] for word in missing if word in self._names and word != said[0]][
-                :MAX_MISSING
-            ],
+            "unsupported_names": names[:MAX_MISSING],
         }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from gaugeway.data_files import table
@@ -78,16 +77,15 @@ def words(text: str) -> list[str]:
     return [part for word in found for run in _BY_SCRIPT.findall(word) for part in _parts(run)]
 
 
-def capitalised(text: str) -> dict[str, str]:
-    """Return the words of a text that are written with a capital only, by their lower case; no single letters.
+def capitalised(sentence: str) -> list[str]:
+    """Return the words of a sentence that begin with a capital; neither its first word nor single letters.
 
-    >>> capitalised("Ask I. Ode about Lamps: lamps from Ghent cost less than NATO's.")
-    {'ask': 'Ask', 'ode': 'Ode', 'ghent': 'Ghent', 'nato': 'NATO'}
+    >>> capitalised("Ask I. Ode: lamps from Ghent cost less than NATO's.")
+    ['Ode', 'Ghent', 'NATO']
     """
-    found = text.encode().translate(_WRITTEN).decode().split() if text.isascii() else _WORD.findall(nfkc(text))
-    distinct = dict.fromkeys(found)
-    capitals = [(word.casefold(), word) for word in distinct if not word.islower() and word[0].isupper()]
-    return {lower: word for lower, word in capitals if len(word) > 1 and lower not in distinct}
+    plain = sentence.isascii()
+    found = sentence.encode().translate(_WRITTEN).decode().split() if plain else _WORD.findall(nfkc(sentence))
+    return [word for word in found[1:] if word[0].isupper() and len(word) > 1]
 
 
 def numbers(text: str) -> list[str]:
@@ -124,48 +122,50 @@ def without_marks(text: str) -> str:
     return _NOT_STATED.sub(r"\1 ", f"\n{text}")[1:]
 
 
-def sentences(text: str) -> Iterator[Sentence]:
-    """Yield the sentences of a text that have words; fragments of fewer than three words join the next.
+def sentences(text: str) -> list[Sentence]:
+    """Return the sentences of a text that have words; fragments of fewer than three words join the next.
 
     >>> text = "1. Dr. Ode came at noon. She left at four! Why?"
-    >>> [text[sentence.start : sentence.end] for sentence in sentences(text)]
+    >>> [text[start:end] for start, end, _ in sentences(text)]
     ['1. Dr. Ode came at noon.', 'She left at four!', 'Why?']
     """
+    result: list[Sentence] = []
     begin, last = -1, 0
     found: list[str] = []
     letters = text.encode().translate(_LETTERS).decode() if text.isascii() else None
-    for start, end in _piece_places(text):
+    for start, end in _pieces(text):
         begin, last = (start if begin < 0 else begin), end
-        found += words(text[start:end]) if letters is None else letters[start:end].split()
+        found = found + (words(text[start:end]) if letters is None else letters[start:end].split())
         if len(found) >= _FEW:
-            yield Sentence(begin, end, found)
+            result.append(Sentence(begin, end, found))
             begin, found = -1, []
-    if found:
-        yield Sentence(begin, last, found)
+    return [*result, Sentence(begin, last, found)] if found else result
 
 
-def _piece_places(text: str) -> Iterator[tuple[int, int]]:
+def _pieces(text: str) -> list[tuple[int, int]]:
     """The places of the pieces between ends of sentences, without the white space around them."""
-    begin = last = -1
-    for start, end in _cut_places(text):
-        if not (piece := text[start:end].strip()):
-            continue
-        if len(piece) < end - start:
-            start = text.index(piece[0], start)  # noqa: PLW2901 - the same place, narrowed
-        if begin >= 0 and not (text[last - 1] == "." and _goes_on(text[max(begin, last - _LOOK_BACK) : last], piece)):
-            yield begin, last
-            begin = -1
-        begin, last = (start if begin < 0 else begin), start + len(piece)
-    if begin >= 0:
-        yield begin, last
+    result: list[tuple[int, int]] = []
+    start, begin, last = 0, -1, -1
+    for end, after in _ends(text):
+        if piece := text[start:end].strip():
+            if len(piece) < end - start:
+                start = text.index(piece[0], start)
+            if begin >= 0 and not (
+                text[last - 1] == "." and _goes_on(text[max(begin, last - _LOOK_BACK) : last], piece)
+            ):
+                result.append((begin, last))
+                begin = -1
+            begin, last = (start if begin < 0 else begin), start + len(piece)
+        start = after
+    return [*result, (begin, last)] if begin >= 0 else result
 
 
-def _cut_places(text: str) -> list[tuple[int, int]]:
-    """The places between the characters that may end a sentence, and between phrases of Thai."""
+def _ends(text: str) -> list[tuple[int, int]]:
+    """Where a sentence, or a phrase of Thai, may end and the next one begin; the last pair is the end of the text."""
     ends = [(end.start(end.lastindex or 0), end.end()) for end in _SENTENCE_END.finditer(text)]
     if not text.isascii():
         ends = sorted([*ends, *(space.span() for space in _THAI_SENTENCE_END.finditer(text))])
-    return list(zip([0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)], strict=True))
+    return [*ends, (len(text), len(text))]
 
 
 def _goes_on(before: str, piece: str) -> bool:

@@ -95,7 +95,7 @@ def test_numbers_of_texts_that_are_not_ascii():
 
 
 def test_capitals_of_texts_that_are_not_ascii():
-    assert capitalised("das ist \u00d6zil aus \u201cGent\u201d, gent") == {"özil": "Özil"}
+    assert capitalised("\u00dcber \u00d6zil aus \u201cGent\u201d, \u00df") == ["Özil", "Gent"]
 
 
 def test_stems_and_lengths():
