@@ -18,7 +18,7 @@ class Turn:
 
 TURNS = [
     Turn("How long is the warranty?", "The warranty is two years.", ["All lamps have a warranty of two years."]),
-    Turn("Who pays for returns?", "Returns are free within 90 days.", ["Returns are free within 30 days."]),
+    Turn("Who pays for returns?", "You pay the postage yourself.", ["Returns are free within 30 days."]),
 ]
 
 FIELDS = {"user_input": "asked", "response": "answered", "retrieved_contexts": "passages"}

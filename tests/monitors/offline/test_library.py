@@ -282,7 +282,7 @@ def test_pytest_shows_the_line_of_the_test_and_the_message(tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("evaluate_objects", "worst: Returns are free within 90 days."),
+        ("evaluate_objects", "worst: You pay the postage yourself."),
         ("custom_metric", "brevity: 0."),
         ("custom_judge", "faithfulness: 0."),
     ],
