@@ -95,7 +95,7 @@ def _decisions(body: dict[str, Any]) -> _Answer:
     """Read the answers to typed questions, a list (OpenAI) or an object by name (TypeSafe): their text is JSON."""
     answers = body.get("answers")
     text = msgspec.json.encode(answers).decode() if isinstance(answers, (list, dict)) else ""
-    return _Answer(text, None, 0, False, _usage(body.get("usage")))
+    return _Answer(text, None, 0, refusal=False, usage=_usage(body.get("usage")))
 
 
 def _usage(usage: Any) -> Usage | None:

@@ -13,11 +13,10 @@ from typing import NamedTuple
 import openai
 
 ROOT = Path(__file__).parents[2]
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT))
 
-from gateway.access.operations import METERED, READING, UNKNOWN, is_realtime, operation_of
-from gaugeway.exchange import DECISION_ROUTES, GENERATION_ROUTES, route_of
+from gateway.access.operations import METERED, READING, UNKNOWN, is_realtime, operation_of  # noqa: E402 - as a script it is not on the path
+from gaugeway.exchange import DECISION_ROUTES, GENERATION_ROUTES, route_of  # noqa: E402 - same
 
 PAGE = ROOT / "docs" / "reference" / "routes.md"
 BEGIN, END = "<!-- routes: written by tests/support/openai_routes.py -->", "<!-- end of routes -->"
@@ -25,8 +24,12 @@ WEBSOCKET = "WebSocket"
 BESIDE = (("POST", "/messages"), ("POST", "/messages/count_tokens"), ("POST", "/rerank"), ("POST", "/systemone"))
 """Routes of other providers, which that package does not have."""
 _CALLS = {
-    **{"_get": "GET", "_get_api_list": "GET", "_post": "POST", "_put": "PUT", "_patch": "PATCH"},
-    **{"_delete": "DELETE"},
+    "_delete": "DELETE",
+    "_get": "GET",
+    "_get_api_list": "GET",
+    "_patch": "PATCH",
+    "_post": "POST",
+    "_put": "PUT",
 }
 _BUDGETS = {"metered": "metered", "free": "free", "unmetered": "`unmetered_usd`", "unknown": "unknown"}
 
@@ -103,7 +106,7 @@ def main() -> None:
         before, after = PAGE.read_text("utf-8").split(BEGIN)[0], PAGE.read_text("utf-8").split(END)[1]
         PAGE.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}", "utf-8")
     else:
-        print(table())
+        print(table())  # noqa: T201 - a script
 
 
 if __name__ == "__main__":

@@ -14,7 +14,11 @@ def test_the_reference_lists_every_route_of_the_openai_package():
 def test_the_routes_are_read_from_the_package():
     read = routes()
     assert len(read) > 380
-    assert {("POST", "/decisions"), ("DELETE", "/models/{model}"), ("WebSocket", "/live/sessions/{session_id}/attach")} < read
+    assert {
+        ("POST", "/decisions"),
+        ("DELETE", "/models/{model}"),
+        ("WebSocket", "/live/sessions/{session_id}/attach"),
+    } < read
 
 
 def test_a_route_that_the_gateway_does_not_know_is_listed_as_unknown():
