@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import openai
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gateway.access.operations import METERED, READING, UNKNOWN, is_realtime, operation_of  # noqa: E402 - as a script it is not on the path
-from gaugeway.exchange import DECISION_ROUTES, GENERATION_ROUTES, route_of  # noqa: E402 - same
+from gateway.access.operations import METERED, READING, UNKNOWN, is_realtime, operation_of
+from gaugeway.exchange import DECISION_ROUTES, GENERATION_ROUTES, route_of
 
-PAGE = ROOT / "docs" / "reference" / "routes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "routes.md"
 BEGIN, END = "<!-- routes: written by tests/support/openai_routes.py -->", "<!-- end of routes -->"
 WEBSOCKET = "WebSocket"
 BESIDE = (("POST", "/messages"), ("POST", "/messages/count_tokens"), ("POST", "/rerank"), ("POST", "/systemone"))
