@@ -1,4 +1,4 @@
-"""llama.cpp's own HTTP server with SmolLM2-135M-Instruct, on one thread; runs until it is ended.
+"""llama.cpp's own HTTP server with SmolLM2-135M-Instruct, on one thread, until its standard input ends.
 
 PEERS_PYTHON benchmarks/judging/llama_server.py PORT [LONGEST_ANSWER]
 
@@ -9,7 +9,6 @@ context, 8,192 tokens, bounds an answer.
 from __future__ import annotations
 
 import sys
-import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def main(port: int, longest: int = -1) -> None:
     params.warmup = False
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
-    threading.Event().wait()
+    sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
     nice .venv/bin/python benchmarks/judging/weak_judge.py --write benchmarks/judging/results/weak_judge.md
 
 SmolLM2-135M-Instruct (4 bits) behind llama.cpp's own server, one thread, temperature 0, one call at a time; only the
-context bounds its answers. Ten answers repeat the passage word for word, ten are about something else. The product
-judges them as `gaugeway evaluate` does, through a tap that counts calls. A score is doubtful if a claim behind it is
-not in the answer (`is_foreign`) or if a verdict "supported" or "contradicted" has no quote that stands in a passage it
-names. Exit code 1: a doubtful score was stored, or a failure has no reason.
+context bounds its answers. Ten answers repeat the passage word for word, ten are about something else; four exchanges
+have three passages, the others one. `gaugeway evaluate` judges them, through a tap that counts calls. A score is
+doubtful if a claim behind it is not in the answer (`is_foreign`), or if a verdict "supported" or "contradicted" has no
+quote that stands in a passage it names. Exit code 1: a doubtful score was stored, or a failure has no reason.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def exchanges(count: int) -> list[Exchange]:
     for number in range(count):
         question = asked[number * len(asked) // count]
         own = names.index(question["document"])
-        passages = [texts[names[(own + step) % len(names)]] for step in range(PASSAGES)]
+        passages = [texts[names[(own + step) % len(names)]] for step in range(PASSAGES if number % 5 == 4 else 1)]
         right = number % 2 == 0
         source = passages[0] if right else texts[names[(own + PASSAGES + 5) % len(names)]]
         made.append(Exchange(f"e{number}", question["question"], passages, ". ".join(source.split(". ")[1:3]), right))
@@ -132,7 +132,7 @@ def judged(url: str, some: list[Exchange], timeout_s: float) -> tuple[dict[str, 
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         (home / "data.jsonl").write_text("\n".join(map(Exchange.line, some)), "utf-8")
-        judge = f'base_url = "{url}"\napi_key = "k"\nmodel = "{CHAT_MODEL}"\ntimeout_s = {timeout_s}\n'
+        judge = f'base_url = "{url}"\napi_key = "not-needed"\nmodel = "{CHAT_MODEL}"\ntimeout_s = {timeout_s}\n'
         judge += "concurrency = 1\nmax_retries = 0"
         tables = [f"[metrics.{name}]\nrate = 1.0" for name in METRICS if name != "answer_relevancy"]
         tables.append('[metrics.answer_relevancy]\nrate = 1.0\nmethod = "statements"')

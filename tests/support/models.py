@@ -33,6 +33,7 @@ def served(program: str, *arguments: object, at: str = "") -> tuple[str, subproc
     words = [str(argument).format(port=port) for argument in arguments]
     process = subprocess.Popen(
         [HOME / "bin" / program, *words],
+        stdin=subprocess.PIPE,  # it ends with this process, however that ends
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -48,7 +49,7 @@ def served(program: str, *arguments: object, at: str = "") -> tuple[str, subproc
 
 
 @functools.cache
-def chat_model(longest: int = 200) -> str:
+def chat_model(longest: int = 400) -> str:
     """The base URL of the chat model, its answers of at most `longest` tokens. Without it: skips, or fails in CI."""
     _require()
     return served("python", SERVER, "{port}", longest, at="/v1")[0]
