@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr $(CORES) + 1)
 # Many tests start the product: it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all frameworks check fix bench peers lock sbom audit clean
+.PHONY: help demo test test-all frameworks models check fix bench peers lock sbom audit clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -35,6 +35,9 @@ test-all: .venv/dev  ## All tests, on real servers where their programs are inst
 
 frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environment each (1 GB); without them those are skipped
 	$(BIN)/python tests/frameworks/environment.py
+
+models: .venv/dev  ## Small real models that the tests ask (400 MB, seconds); without them those tests are skipped
+	$(BIN)/python benchmarks/judging/installs.py
 
 check: .venv/dev  ## Formatting, lint, types, limits of size, known vulnerabilities (says so where the advisory service is out of reach)
 	$(BIN)/ruff format --check .
@@ -69,6 +72,8 @@ peers: .venv/dev  ## Side by side with others, real consumers of telemetry: inst
 	$(BIN)/python benchmarks/telemetry/consumers.py
 	$(BIN)/python benchmarks/clickhouse/installs.py
 	$(BIN)/python benchmarks/clickhouse/contract.py
+	$(BIN)/python benchmarks/judging/installs.py
+	$(BIN)/python benchmarks/judging/weak_judge.py --write benchmarks/judging/results/weak_judge.md
 
 lock: .venv/dev  ## Write requirements.lock, the runtime's versions with hashes (needs uv)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv

@@ -14,7 +14,9 @@ Ending: TypeAlias = Literal[
     "complete", "client_cancelled", "upstream_truncated", "upstream_error", "timeout", "rejected"
 ]
 
-GENERATION_ROUTES = frozenset({"chat_completions", "completions", "responses", "messages"})
+DECISION_ROUTES = frozenset({"decisions", "systemone"})
+"""Routes that answer typed questions with probabilities: what they return is no answer to a user."""
+GENERATION_ROUTES = frozenset({"chat_completions", "completions", "responses", "messages"}) | DECISION_ROUTES
 """Routes whose exchanges are captured. Other routes (models, files, embeddings ...) are counted only."""
 
 _ROUTES = {
@@ -29,6 +31,7 @@ _ROUTES = {
     "batches": "batches",
     "moderations": "moderations",
     "messages": "messages",
+    **{route: route for route in DECISION_ROUTES},
 }
 
 

@@ -14,18 +14,23 @@ _SHAPE = re.compile(
     rb"/(?:v1|openai/v1|openai(?:/deployments/(?P<deployment>[A-Za-z0-9._~-]+))?)"
     rb"/(?P<tail>[a-z_]+(?:/[A-Za-z0-9._~:@,+=!$'()*%-]+)*)/?"
 )
-_METERED = frozenset({b"chat/completions", b"completions", b"responses", b"messages", b"embeddings", b"rerank"})
-_INPUT_ONLY = frozenset({b"embeddings", b"rerank"})
+_INPUT_ONLY = frozenset({b"decisions", b"embeddings", b"rerank", b"systemone"})
+_METERED = _INPUT_ONLY | {b"chat/completions", b"completions", b"messages", b"responses", b"responses/compact"}
 _FREE = frozenset({b"moderations", b"messages/count_tokens", b"responses/input_tokens"})
 _UNMETERED = frozenset({b"audio/speech", b"images/generations", b"images/edits", b"videos"})
 _REALTIME = b"realtime"
+_RESOURCES = (
+    rb"(?:agents|assistants|audio|batches|chat/completions|chatkit|completions|containers|content_provenance_checks"
+    rb"|conversations|embeddings|evals|files|fine_tuning|images|live|messages/batches|models|realtime|responses|skills"
+    rb"|threads|uploads|vector_stores|videos)"
+)
+"""Not those that administer an account (organization, projects, safety, vaults, webhook_endpoints ...): unknown."""
+_RESOURCE = re.compile(_RESOURCES + rb"(?:/[^/]+)*")
 _FREE_WITHOUT_MODEL = re.compile(
-    rb"files|uploads(?:/[^/]+/(?:parts|complete|cancel))?|(?:responses|batches)/[^/]+/cancel|chat/completions/[^/]+"
+    rb"files|uploads(?:/[^/]+/(?:parts|complete))?|(?:chat/completions|conversations)/[^/]+|conversations(?:/[^/]+/items)?"
+    rb"|" + _RESOURCES + rb"(?:/[^/]+)+/(?:cancel|hangup|pause|reject)"
 )
-_RESOURCE = re.compile(
-    rb"(?:models|files|uploads|batches|responses|chat/completions|completions|messages/batches|conversations|embeddings"
-    rb"|fine_tuning|vector_stores|assistants|threads|evals|containers|audio|images|videos|realtime)(?:/[^/]+)*"
-)
+"""Requests that store or stop something."""
 
 
 class Operation(NamedTuple):

@@ -21,7 +21,7 @@ from gateway.capture.demanded_output import by_demand, json_in
 from gateway.capture.instructions import DIRECTIVES, ENDINGS, PRODUCTS, Role, asked_for, wants_an_answer
 from gateway.capture.output_fields import by_schema
 from gateway.capture.output_forms import by_form, is_data
-from gaugeway.exchange import Request, Response
+from gaugeway.exchange import DECISION_ROUTES, Request, Response
 from gaugeway.prompts import messages_as_sent, messages_of, text_of
 from gaugeway.prompts.written_steps import label_of_call
 from gaugeway.text.phrases import Phrases
@@ -44,7 +44,8 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _RULES = msgspec.convert(PRODUCTS, tuple[_Rule, ...])
-KINDS = {rule.kind for rule in _RULES} | {directive.kind for directive in DIRECTIVES}
+DECISION = "decision"
+KINDS = {rule.kind for rule in _RULES} | {directive.kind for directive in DIRECTIVES} | {DECISION}
 """All values that `auxiliary` may return."""
 
 _ENDINGS = tuple(ENDINGS)
@@ -57,6 +58,8 @@ def auxiliary(request: Request, response: Response, without: Sequence[str] = ())
 
     The texts `without` do not count as instructions: passages and a question that were found in the messages.
     """
+    if request.route in DECISION_ROUTES:
+        return DECISION
     if response.by_tool:
         return None
     if only_calls_tools(response) or _calls_in_words(request, response):

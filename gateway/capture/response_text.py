@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gaugeway.exchange import Response
+import msgspec
+
+from gaugeway.exchange import DECISION_ROUTES, Response
 from gaugeway.prompts import dicts, text_of, text_parts
 from gaugeway.records import Usage
 from gaugeway.settings.bounds import bounded_name
@@ -30,7 +32,8 @@ class _Answer(NamedTuple):
 
 def read(route: str, body: dict[str, Any], status: int) -> Response:
     """Read the response body of a generation route; unexpected types are ignored, never an error."""
-    readers = {"responses": _responses_answer, "messages": _messages_answer}
+    decisions = dict.fromkeys(DECISION_ROUTES, _decisions)
+    readers = {"responses": _responses_answer, "messages": _messages_answer, **decisions}
     answer = readers.get(route, _choices_answer)(body)
     return Response(
         status=status, body=body, id=_name(body.get("id")), model=_name(body.get("model")), **answer._asdict()
@@ -86,6 +89,13 @@ def _messages_answer(body: dict[str, Any]) -> _Answer:
         stop == "refusal",
         usage if said else None,
     )
+
+
+def _decisions(body: dict[str, Any]) -> _Answer:
+    """Read the answers to typed questions, a list (OpenAI) or an object by name (TypeSafe): their text is JSON."""
+    answers = body.get("answers")
+    text = msgspec.json.encode(answers).decode() if isinstance(answers, (list, dict)) else ""
+    return _Answer(text, None, 0, refusal=False, usage=_usage(body.get("usage")))
 
 
 def _usage(usage: Any) -> Usage | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gaugeway.exchange import ExchangeSummary, Trace
+from gaugeway.exchange import DECISION_ROUTES, ExchangeSummary, Trace
 from gaugeway.records import Usage
 from gaugeway.runtime import otlp_exporters
 from gaugeway.settings.bounds import bounded_name
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?\s*\Z")
-_OPERATIONS = {"chat_completions": "chat", "responses": "chat", "completions": "text_completion"}
+_OPERATIONS = {"completions": "text_completion"} | dict.fromkeys(DECISION_ROUTES, "decision")
+_PROVIDER_OF = {"messages": "anthropic", "systemone": "typesafe"}
 _MAX_ATTRIBUTE = 1000
 _INT64 = 2**63
 _API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
@@ -129,7 +130,7 @@ class OTelSpans:
     def _attributes(self, exchange: ExchangeSummary) -> dict[str, Any]:
         parameters, route = exchange.parameters, exchange.route
         server = self._servers.get(exchange.upstream or "", self._first)
-        provider = server.provider or ("anthropic" if route == "messages" else "openai")
+        provider = server.provider or _PROVIDER_OF.get(route, "openai")
         found = {
             "server.address": server.address,
             "server.port": server.port,

@@ -203,6 +203,8 @@ def guess_route(body: dict[str, Any]) -> str:
     ('messages', 'responses')
     """
     given = body.get("input")
+    if "questions" in body:
+        return "decisions" if "input" in body else "systemone"
     if isinstance(body.get("messages"), list):
         return "messages" if "system" in body or "anthropic_version" in body or _blocks(body) else "chat_completions"
     if "input" in body:
@@ -239,9 +241,9 @@ def _taken_apart(value: dict[str, Any]) -> _Input:
             raise InspectionError("the body is not a JSON object")
         route = route_of("POST", str(value["path"]).partition("?")[0]) if "path" in value else None
         return _Input(body=body, headers=_headers(value.get("headers")), route=route, response=value.get("response"))
-    if not {"messages", "input", "prompt", "instructions"} & value.keys():
+    if not {"messages", "input", "prompt", "instructions", "questions"} & value.keys():
         raise InspectionError(
-            "not a request: expected an API's body (messages, input or prompt), or an object with request, "
+            "not a request: expected an API's body (messages, input, prompt or questions), or an object with request, "
             "or with path, headers and body"
         )
     return _Input(body=value)

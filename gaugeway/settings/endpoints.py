@@ -13,7 +13,10 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-ROUTES = ("/chat/completions", "/completions", "/embeddings", "/messages", "/models", "/responses")
+ROUTES = (
+    *("/chat/completions", "/completions", "/decisions", "/embeddings", "/messages", "/models", "/responses"),
+    "/systemone",
+)
 """What clients append to a base URL."""
 _KEYED = (
     "anthropic.com",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.capture import auxiliary_calls
-from gateway.capture.auxiliary_calls import KINDS, auxiliary
+from gateway.capture.auxiliary_calls import DECISION, KINDS, auxiliary
 from gaugeway.exchange import Explicit, Request, Response
 from gaugeway.records import Context
 from tests.support.work import calls
@@ -33,7 +33,14 @@ def test_the_list_has_enough_of_both_sorts():
     auxiliaries = [entry for entry in ENTRIES if entry["kind"]]
     assert len(auxiliaries) >= 40
     assert len(ENTRIES) - len(auxiliaries) >= 40
-    assert {entry["kind"] for entry in auxiliaries} == KINDS
+    assert {entry["kind"] for entry in auxiliaries} == KINDS - {DECISION}
+
+
+@pytest.mark.parametrize("route", ["decisions", "systemone"])
+def test_a_decision_is_one_by_its_route_whatever_it_says(route):
+    body = {"input": "Context:\nRefunds take five days.\n\nQuestion: When?", "questions": []}
+    assert kind_of(body, '{"answer": "Five days."}', route=route) == DECISION
+    assert kind_of({"tools": [{}]}, "", route=route, finish="tool_calls", tool_calls=1) == DECISION
 
 
 def test_recall_and_precision_over_the_list():

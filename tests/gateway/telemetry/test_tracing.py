@@ -88,6 +88,13 @@ def test_anthropics_route_is_named_as_anthropics():
     assert emitted(route="messages").attributes["gen_ai.provider.name"] == "anthropic"
 
 
+@pytest.mark.parametrize(("route", "provider"), [("decisions", "openai"), ("systemone", "typesafe")])
+def test_a_decision_is_named_as_one(route, provider):
+    span = emitted(route)
+    assert span.name == "decision m"
+    assert (span.attributes["gen_ai.operation.name"], span.attributes["gen_ai.provider.name"]) == ("decision", provider)
+
+
 def test_the_input_of_anthropics_route_includes_what_its_cache_read_and_wrote():
     usage = Usage(input_tokens=10, output_tokens=4, cached_tokens=300, cache_write_tokens=20)
     found = emitted(route="messages", usage=usage).attributes

@@ -111,6 +111,8 @@ def test_what_may_surprise_is_a_warning(value, warning):
         ({"model": "text-embedding-3-small", "input": "Hi"}, "embeddings"),
         ({"model": "m", "prompt": "Hi"}, "completions"),
         ({"model": "m", "instructions": "Hi"}, "responses"),
+        ({"model": "m", "input": "Hi", "questions": []}, "decisions"),
+        ({"model": "m", "state": "Hi", "questions": {}}, "systemone"),
     ],
 )
 def test_the_route_is_guessed_from_the_body(body, route):
