@@ -191,7 +191,7 @@ class Metric(Table, frozen=True):
     """`[metrics.<name>]`: one metric. Keys other than these are the metric's own options.
 
     `rate` None stands for 1.0 without an LLM and 0.1 with one; `threshold` None for 0.7, or 0.3 where 0 is the best
-    value. Burn-rate alerts exist only with an `objective`.
+    value. Burn-rate alerts exist only with an `objective`. `calibration` is a map that `gaugeway judge check` proposed.
     """
 
     takes_options = True
@@ -200,6 +200,7 @@ class Metric(Table, frozen=True):
     rate: Rate | None = None
     threshold: Rate | None = None
     objective: Rate | None = None
+    calibration: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -1,0 +1,219 @@
+"""Calibration of scores: a monotone map from a raw score to the expected truth, and how far off scores are."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from monitors.statistics.betting_bounds import LARGEST_RUNNING_BET, RunningLower
+from monitors.statistics.confidence_sequence import ALPHA, MIN_N_EFF, confidence_sequence
+from monitors.statistics.eprocess import Array
+from monitors.statistics.weighted_mean import hajek
+
+BINS = 10
+MIN_PAIRS = 30
+"""Pairs from which on a map is fitted; a quarter more than the parameters of a logistic map would need."""
+ENOUGH_FOR_ISOTONIC = 200
+"""Pairs from which on the map is isotonic; with fewer, a logistic one errs less (benchmarks/statistics)."""
+_CLIP, _RIDGE, _STEPS = 0.005, 1e-3, 50
+_TEXT = re.compile(r"(isotonic|platt) ([0-9a-f]{8}):((?: -?[0-9.]+){2,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A monotone map of scores in [0, 1], as `gaugeway.toml` holds it.
+
+    `fitted_for` identifies the version and judge whose scores it maps. `numbers` are, for "isotonic", pairs of a score
+    and its value, between which it is linear; for "platt" slope and intercept of the logit.
+
+    >>> made = Calibration.parse("isotonic 0f0f0f0f: 0 0.1 1 0.9")
+    >>> made.apply([0.0, 0.5]).round(3).tolist(), str(made)
+    ([0.1, 0.5], 'isotonic 0f0f0f0f: 0.0 0.1 1.0 0.9')
+    """
+
+    kind: str
+    fitted_for: str
+    numbers: tuple[float, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Calibration:
+        """Read the text of a map. Raises ValueError for any other text, and for a map that falls."""
+        match = _TEXT.fullmatch(text.strip())
+        numbers = tuple(map(float, match[3].split())) if match else ()
+        steps = zip(numbers, numbers[2:], strict=False)
+        ordered = len(numbers) % 2 == 0 and min(numbers, default=0.0) >= 0.0 and max(numbers, default=0.0) <= 1.0
+        ordered = ordered and all(former <= latter for former, latter in steps)
+        if match is None or not (ordered if match[1] == "isotonic" else len(numbers) == 2 and numbers[0] >= 0.0):  # noqa: PLR2004 - slope, intercept
+            raise ValueError("is not a map that `gaugeway judge check` proposed")
+        return cls(match[1], match[2], numbers)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.fitted_for}: {' '.join(f'{round(number, 4)!r}' for number in self.numbers)}"
+
+    def apply(self, scores: Sequence[float] | Array) -> Array:
+        """Return the calibrated scores, in [0, 1]."""
+        x = np.asarray(scores, dtype=np.float64)
+        if self.kind == "platt":
+            return _sigmoid(self.numbers[0] * _logit(x) + self.numbers[1])
+        return np.interp(x, self.numbers[::2], self.numbers[1::2])
+
+
+def digest(*parts: str | None) -> str:
+    """Return what identifies a version and judge, or a map, in a calibration: eight hexadecimal digits."""
+    return blake2b(repr(parts).encode(), digest_size=4).hexdigest()
+
+
+def fit(scores: Sequence[float] | Array, truths: Sequence[float] | Array, fitted_for: str) -> Calibration:
+    """Fit the map to pairs of a score and the truth about it, both in [0, 1]; isotonic from 200 pairs on, else Platt's.
+
+    Isotonic: pool adjacent violators, linear between the centres of the pools (Ayer et al. 1955, Ann. Math. Stat. 26;
+    Oron & Flournoy 2017, Stat. Biopharm. Res. 9), with a success and a failure more at either end of the scale, so that
+    no map says 0 or 1 for sure. Platt (1999): the logistic regression on the logit of the score, with his targets
+    (n+ + 1)/(n+ + 2) and 1/(n- + 2); a falling slope becomes 0. Raises ValueError with fewer than 30 pairs.
+
+    >>> rng = np.random.default_rng(1)
+    >>> scores = rng.random(2000)
+    >>> fit(scores, rng.random(2000) < scores**2, "0" * 8).apply([0.3, 0.7]).round(1).tolist()
+    [0.1, 0.5]
+    """
+    x, y = np.asarray(scores, dtype=np.float64), np.asarray(truths, dtype=np.float64)
+    if x.shape != y.shape or x.size < MIN_PAIRS:
+        raise ValueError(f"a calibration map needs at least {MIN_PAIRS} pairs of a score and a truth")
+    kind, found = ("isotonic", _isotonic(x, y)) if x.size >= ENOUGH_FOR_ISOTONIC else ("platt", _platt(x, y))
+    return Calibration.parse(str(Calibration(kind, fitted_for, found)))  # rounded as it is written
+
+
+def _isotonic(x: Array, y: Array) -> tuple[float, ...]:
+    x, y = np.concatenate([[0.0, 0.0, 1.0, 1.0], x]), np.concatenate([[0.0, 1.0, 0.0, 1.0], y])
+    at = np.unique(x, return_inverse=True)[1]
+    pools: list[tuple[float, float, float]] = []  # number, sum of scores, sum of truths
+    for pool in zip(np.bincount(at), np.bincount(at, x), np.bincount(at, y), strict=True):
+        pools.append(pool)
+        while len(pools) > 1 and pools[-2][2] * pools[-1][0] >= pools[-1][2] * pools[-2][0]:
+            last, before = pools.pop(), pools.pop()
+            pools.append((before[0] + last[0], before[1] + last[1], before[2] + last[2]))
+    return tuple(float(number) for n, score, truth in pools for number in (score / n, truth / n))
+
+
+def _platt(x: Array, y: Array) -> tuple[float, float]:
+    good, bad = float(y.sum()), float((1.0 - y).sum())
+    targets = y * (good + 1.0) / (good + 2.0) + (1.0 - y) / (bad + 2.0)
+    design = np.stack([_logit(x), np.ones(x.size)], axis=1)
+    weights = np.array([0.0, math.log((good + 1.0) / (bad + 1.0))])
+    for _ in range(_STEPS):
+        p = _sigmoid(design @ weights)
+        hessian = (design * (p * (1.0 - p))[:, None]).T @ design + _RIDGE * np.eye(2)
+        weights = weights + np.clip(np.linalg.solve(hessian, design.T @ (targets - p) - _RIDGE * weights), -2.0, 2.0)
+    return (float(weights[0]), float(weights[1])) if weights[0] > 0.0 else (0.0, math.log((good + 1.0) / (bad + 1.0)))
+
+
+def _logit(x: Array) -> Array:
+    clipped = np.clip(x, _CLIP, 1.0 - _CLIP)
+    return np.asarray(np.log(clipped / (1.0 - clipped)))
+
+
+def _sigmoid(z: Array) -> Array:
+    return np.asarray(1.0 / (1.0 + np.exp(-z)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    """The `n` pairs with scores in one tenth of the scale: the mean score, and the mean truth with its interval.
+
+    The interval may be looked at as labels arrive; None with fewer than 10 pairs.
+    """
+
+    n: int
+    predicted: float
+    observed: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reliability:
+    """The expected calibration error of `n` pairs over ten equal bins, with its 95 % interval, and the bins with pairs.
+
+    `ece` is the plug-in estimate, which few pairs push up, even for perfect scores: read the interval.
+    """
+
+    n: int
+    ece: float
+    low: float
+    high: float
+    bins: tuple[Bin, ...]
+
+
+def reliability(scores: Sequence[float] | Array, truths: Sequence[float] | Array, alpha: float = ALPHA) -> Reliability:
+    """Compare scores with truths, both in [0, 1], given in the order in which the truths arrived.
+
+    With d = score - truth and bin b, ECE = sum_b |E[d in b]| = max over signs s_b of E[s_b d] (Naeini, Cooper &
+    Hauskrecht 2015, AAAI). Whatever the signs, E[s_b d] <= ECE: its lower confidence sequence with the signs of the
+    pairs before is a lower bound. The largest upper bound over all signs is an upper bound, as the true signs are among
+    them. Both are empirical Bernstein sequences at alpha/2 (`RunningLower`): the probability that the ECE is ever
+    outside, whenever one looks, is at most alpha if each pair is a fresh draw and the scores were not fitted to these
+    truths. Raises ValueError without pairs.
+
+    >>> rng = np.random.default_rng(1)
+    >>> scores = rng.random(4000)
+    >>> found = reliability(scores, rng.random(4000) < 0.5 * scores)
+    >>> found.low < 0.25 < found.high, found.high - found.low < 0.08
+    (True, True)
+    """
+    x, y = np.asarray(scores, dtype=np.float64), np.asarray(truths, dtype=np.float64)
+    if x.shape != y.shape or not x.size:
+        raise ValueError("need as many scores as truths, at least one")
+    at, d = np.minimum((x * BINS).astype(np.int64), BINS - 1), x - y
+    used = np.unique(at)
+    ece = float(np.abs(np.bincount(at, d, BINS)).sum()) / x.size
+    low, high = _lower(at, d, alpha / 2.0), _upper(at, d, alpha / 2.0)
+    bins = tuple(_bin(x[at == number], y[at == number]) for number in used)
+    return Reliability(n=x.size, ece=ece, low=min(low, ece), high=max(high, ece), bins=bins)
+
+
+def _bin(x: Array, y: Array) -> Bin:
+    estimate = hajek(y, np.ones(y.size))
+    low, high = confidence_sequence(estimate) if y.size >= MIN_N_EFF else (None, None)
+    return Bin(n=y.size, predicted=float(x.mean()), observed=estimate.mean, low=low, high=high)
+
+
+def _lower(at: Array, d: Array, alpha: float) -> float:
+    running, totals = RunningLower(alpha), [0.0] * BINS
+    squares, one = 1.0 / 4.0, np.ones(1)
+    for n, (number, gap) in enumerate(zip(at.tolist(), d.tolist(), strict=True), 1):
+        sign = math.copysign(1.0, totals[number]) if totals[number] else 0.0
+        running.update(np.array([(1.0 + sign * gap) / 2.0]), one, squares / n)
+        totals[number] += gap
+        squares += gap * gap / 4.0
+    return max(0.0, 2.0 * running.bound - 1.0)
+
+
+def _upper(at: Array, d: Array, alpha: float) -> float:
+    """Return the largest upper bound of E[s_b d] over the signs s, that is 1 - 2m for the least lower bound m.
+
+    With u = 1/2 - m, the log capital of `RunningLower` on (1 - s_b d)/2 is least, over the signs, at::
+
+        u sum lam - u^2 sum psi - sum psi d^2/4 - sum_b |sum_in_b (lam/2 - psi u) d|
+    """
+    level, n = -math.log(alpha), np.arange(1.0, d.size + 1.0)
+    variance = (1.0 + np.concatenate([[0.0], np.cumsum(d * d)[:-1]])) / 4.0 / n
+    bet = np.minimum(LARGEST_RUNNING_BET, np.sqrt(2.0 * level / (variance * n * np.log1p(n))))
+    psi = -np.log1p(-bet) - bet
+    linear, curved = np.bincount(at, bet * d, BINS) / 2.0, np.bincount(at, psi * d, BINS)
+    bets, psis, rest = float(bet.sum()), float(psi.sum()), float(psi @ (d * d)) / 4.0
+
+    def capital(u: float) -> float:
+        return u * bets - u * u * psis - rest - float(np.abs(linear - u * curved).sum())
+
+    left, right = 0.0, 0.5
+    if capital(right) < level:
+        return 1.0
+    for _ in range(40):
+        middle = (left + right) / 2.0
+        left, right = (left, middle) if capital(middle) >= level else (middle, right)
+    return 2.0 * right
