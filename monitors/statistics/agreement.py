@@ -109,7 +109,7 @@ def repeatability(
     squares = hajek([(first - second) ** 2 for first, second in pairs], [1.0] * n)
     sd, low, high = (math.sqrt(square / 2.0) for square in (squares.mean, *closed_window(squares)))
     flips = [passes(first) != passes(second) for first, second in pairs] if passes is not None else None
-    flipped = None if flips is None else _share(sum(flips), n, ALPHA)
+    flipped = None if flips is None else proportion(sum(flips), n, ALPHA)
     half_width = _z() * sd if n >= ENOUGH_PAIRS else None
     return Repeatability(*instrument, Interval(value=sd, low=low, high=high, n=n), flipped, half_width)
 
@@ -170,7 +170,9 @@ def rates(labels: Sequence[bool], verdicts: Sequence[bool], alpha: float = 0.05)
     truth, said = np.asarray(labels, dtype=bool), np.asarray(verdicts, dtype=bool)
     if truth.shape != said.shape or truth.all() or not truth.any():
         raise ValueError("labels and verdicts must have one length, with labels of both kinds")
-    return _share((truth & said).sum(), truth.sum(), alpha), _share((~truth & ~said).sum(), (~truth).sum(), alpha)
+    return proportion((truth & said).sum(), truth.sum(), alpha), proportion(
+        (~truth & ~said).sum(), (~truth).sum(), alpha
+    )
 
 
 def corrected_mean(
@@ -274,7 +276,8 @@ def _score_interval(successes: float, n: float, z: float) -> tuple[float, float]
     return _cut(centre - half), _cut(centre + half)
 
 
-def _share(successes: float, n: float, alpha: float) -> Interval:
+def proportion(successes: float, n: float, alpha: float = ALPHA) -> Interval:
+    """Return a share with Wilson's interval. Raises ValueError unless 0 <= successes <= n and n > 0."""
     low, high = wilson(float(successes), float(n), alpha)
     return Interval(value=float(successes) / float(n), low=low, high=high, n=int(n))
 

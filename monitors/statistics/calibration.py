@@ -10,6 +10,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from monitors.statistics.agreement import Interval
 from monitors.statistics.betting_bounds import LARGEST_RUNNING_BET, RunningLower
 from monitors.statistics.confidence_sequence import ALPHA, MIN_N_EFF, confidence_sequence
 from monitors.statistics.eprocess import Array
@@ -17,9 +18,9 @@ from monitors.statistics.weighted_mean import hajek
 
 BINS = 10
 MIN_PAIRS = 30
-"""Pairs from which on a map is fitted; a quarter more than the parameters of a logistic map would need."""
+"""Pairs from which on a map is fitted."""
 ENOUGH_FOR_ISOTONIC = 200
-"""Pairs from which on the map is isotonic; with fewer, a logistic one errs less (benchmarks/statistics)."""
+"""Pairs from which on the map is isotonic; with fewer, a logistic one errs as little (benchmarks/statistics)."""
 _CLIP, _RIDGE, _STEPS = 0.005, 1e-3, 50
 _TEXT = re.compile(r"(isotonic|platt) ([0-9a-f]{8}):((?: -?[0-9.]+){2,})")
 
@@ -123,16 +124,13 @@ def _sigmoid(z: Array) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """The `n` pairs with scores in one tenth of the scale: the mean score, and the mean truth with its interval.
+    """The pairs with scores in one tenth of the scale: their mean score, and their mean truth.
 
-    The interval may be looked at as labels arrive; None with fewer than 10 pairs.
+    Its interval may be looked at as labels arrive, from 10 pairs on; with fewer it is [0, 1].
     """
 
-    n: int
     predicted: float
-    observed: float
-    low: float | None = None
-    high: float | None = None
+    observed: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +176,8 @@ def reliability(scores: Sequence[float] | Array, truths: Sequence[float] | Array
 
 def _bin(x: Array, y: Array) -> Bin:
     estimate = hajek(y, np.ones(y.size))
-    low, high = confidence_sequence(estimate) if y.size >= MIN_N_EFF else (None, None)
-    return Bin(n=y.size, predicted=float(x.mean()), observed=estimate.mean, low=low, high=high)
+    low, high = confidence_sequence(estimate) if y.size >= MIN_N_EFF else (0.0, 1.0)
+    return Bin(predicted=float(x.mean()), observed=Interval(value=estimate.mean, low=low, high=high, n=y.size))
 
 
 def _lower(at: Array, d: Array, alpha: float) -> float:
