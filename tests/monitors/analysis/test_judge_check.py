@@ -310,7 +310,7 @@ async def test_the_api_returns_the_same(labelled):
         wrong = await client.get("/api/judge-check", params={"since_s": 0})
     await store.aclose()
     assert other == []
-    assert wrong.status_code == 600
+    assert wrong.status_code == 400
     (check,) = everything
     assert check["reliability"]["n"] == 600
     assert len(check["reliability"]["bins"]) == 10
