@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.markup import escape
 
 from gaugeway.cli import shared
 from gaugeway.cli.shared import NumberRange
@@ -21,12 +19,10 @@ from gaugeway.storage.stores import Query, Store
 from monitors.analysis import captured
 from monitors.analysis.human_labels import Labelled, Passing, drawn, labelled, passings, scores
 from monitors.analysis.judge_check import JudgeCheck, Judged, Wording, compare_wordings, judge_checks, judged_answers
-from monitors.offline import progress
 from monitors.offline.library import evaluate_samples
 from monitors.offline.reports.documents import markdown
 from monitors.offline.results_codec import ResultsCache
 from monitors.offline.run import EvaluationRequest
-from monitors.statistics.agreement import Interval
 
 MAX_WORDINGS = 2
 """Wordings that are compared with the configured one: of two, the strongest named is wrong with probability <= .05."""
@@ -77,7 +73,7 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
         if options["shown_as"] == "json":
             shared.print_json([asdict(row) for row in rows])
         else:
-            _show(shared.console(), rows)
+            click.echo(markdown("labels.txt.j2", rows=rows))
 
 
 async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int | None) -> list[dict[str, Any]]:
@@ -92,39 +88,6 @@ async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int |
         if found is not None:
             records.append(captured.as_record(found[0], {}))
     return records
-
-
-def _show(console: Console, rows: Sequence[Labelled]) -> None:
-    shown = []
-    for row in rows:
-        about = "" if row.source == "rating" else " (references)"
-        corrected = ("-", "-")
-        if row.corrected_mean is not None:
-            corrected = (f"{row.corrected_mean:.3f}", f"{row.ci_low:.3f} to {row.ci_high:.3f}")
-        lines = [
-            ("scores", f"{row.scores:,}", ""),
-            ("labels", f"{row.labels:,}", ""),
-            (
-                f"labels needed for a half-width of {row.half_width:g}",
-                "-" if row.needed is None else f"{row.needed:,}",
-                "",
-            ),
-            ("judge's mean", f"{row.raw:.3f}", ""),
-            ("corrected", *corrected),
-            ("kappa", *_interval(row.kappa)),
-            ("sensitivity", *_interval(row.sensitivity)),
-            ("specificity", *_interval(row.specificity)),
-        ]
-        shown.append((f"{row.app} {row.metric}{about}", lines))
-    headers = ("app, metric", "", "value", "95 % interval")
-    progress.show(console, "the judge and people's labels", headers, shown, left=("",))
-    for row in rows:
-        for note in row.notes:
-            console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape(note)}[/dim]", soft_wrap=True)
-
-
-def _interval(found: Interval | None) -> tuple[str, str]:
-    return ("-", "-") if found is None else (f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}")
 
 
 @click.group()
@@ -169,10 +132,8 @@ def check(config: Path | None, data_dir: Path, paths: Sequence[Path], **options:
         if options["shown_as"] == "json":
             shared.print_json({"checks": [asdict(found) for found in checks], "wordings": [*map(asdict, wordings)]})
             return
-        best = max((one for one in wordings if one.better), key=lambda one: one.difference.value, default=None)
-        switch = next((path for path in paths if best and best.name == f"{metric}.{path.stem}"), None)
-        text = switch and switch.read_text("utf-8")
-        click.echo(markdown("judge_check.md.j2", checks=checks, wordings=wordings, metric=metric, best=best, text=text))
+        texts = {f"{metric}.{path.stem}": path.read_text("utf-8") for path in paths}
+        click.echo(markdown("judge_check.md.j2", checks=checks, wordings=wordings, metric=metric, texts=texts))
 
 
 async def _compared(

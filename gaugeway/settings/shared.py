@@ -17,6 +17,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _HTTP_URL = settings.in_form("^https?://[^/]", "a URL that starts with http:// or https://")
+_MAP = settings.in_form("^(isotonic|platt) [0-9a-f]{8}:( -?[0-9.]+){2,}$", "a map that `gaugeway judge check` proposed")
 MAX_AUDITS = 50
 """Most exchanges of all apps, drawn in a day, of which the judge audits the capture."""
 AuditsPerDay = Annotated[int, msgspec.Meta(ge=0, le=MAX_AUDITS)]
@@ -200,7 +201,7 @@ class Metric(Table, frozen=True):
     rate: Rate | None = None
     threshold: Rate | None = None
     objective: Rate | None = None
-    calibration: str | None = None
+    calibration: Annotated[str, _MAP] | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

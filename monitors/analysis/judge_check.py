@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gaugeway.records import Sample, Score
+from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store
 from gaugeway.text.language import language_of
 from gaugeway.text.topics import topics
@@ -62,7 +63,7 @@ class Judged(NamedTuple):
     judged: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Group:
     """The share of labelled answers on which judge and people agree, of all of them or of one class or slice.
 
@@ -75,7 +76,7 @@ class Group:
     agreement: Interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Case:
     """An answer on which the verdicts of judge and people, "pass" or "fail", differ; long texts are cut."""
 
@@ -90,7 +91,7 @@ class Case:
     evidence: tuple[dict[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A calibration map fitted to the first `fitted` pairs, as `gaugeway.toml` takes it, checked on those after.
 
@@ -133,7 +134,7 @@ async def judge_checks(
     """Check the metric of the query, else those with labels; with `truth`, by the scores of that metric."""
     metrics = [query.metric]
     if query.metric is None:
-        labels = Counter(label.metric for label in await store.ratings(query))
+        labels = Counter(label.metric for label in await store.ratings(replace(query, without=tuple(SIGNALS))))
         metrics = [metric for metric, _ in labels.most_common(MAX_METRICS)]
     checks = []
     for metric in filter(None, metrics):
@@ -169,11 +170,11 @@ async def judged_answers(
     for start in range(0, len(ids), _AT_ONCE):
         stored = await asyncio.gather(*map(store.sample, ids[start : start + _AT_ONCE]))
         for sample, evaluations in filter(None, stored):
-            scores = [one for one in evaluations if one.metric == query.metric and isinstance(one.outcome, Score)]
-            for evaluation, outcome in [(one, one.outcome) for one in scores[-1:] if isinstance(one.outcome, Score)]:
-                version, raw = raw_of(evaluation)
+            scored = [evaluation for evaluation in evaluations if evaluation.metric == query.metric]
+            if scored and isinstance(outcome := scored[-1].outcome, Score):
+                version, raw = raw_of(scored[-1].version, outcome)
                 own, passed = on_scale(good[sample.id], flipped=rule.flipped), good[sample.id] >= least
-                made_by = version, evaluation.judge
+                made_by = version, scored[-1].judge
                 found.append(Judged(sample, outcome, made_by, raw, own, passed, rule.passes(outcome.value)))
     return truth, found
 
@@ -218,13 +219,12 @@ def _groups(found: Sequence[Judged]) -> Iterator[Group]:
         for by, name in ((by, name) for by, names in values.items() for name in names if name is not None):
             having.setdefault(by, {}).setdefault(name, []).append(judged.passed == judged.judged)
     for by, groups in having.items():
-        names = sorted(
-            (name for name in groups if by in _WHOLE or len(groups[name]) >= MIN_LABELS),
-            key=lambda name: -len(groups[name]),
-        )
-        for name in names[:MAX_SLICES] if by in _WHOLE or len(groups) > 1 else ():
-            agrees, alpha = groups[name], ALPHA / min(len(names), MAX_SLICES)
-            yield Group(by=by, name=name.removeprefix("topic:"), agreement=proportion(sum(agrees), len(agrees), alpha))
+        least = 1 if by in _WHOLE else MIN_LABELS
+        sizes = Counter({name: len(agrees) for name, agrees in groups.items() if len(agrees) >= least})
+        names = [name for name, _ in sizes.most_common(MAX_SLICES)]
+        for name in names if by in _WHOLE or len(groups) > 1 else ():
+            agreement = proportion(sum(groups[name]), len(groups[name]), ALPHA / len(names))
+            yield Group(by, name.removeprefix("topic:"), agreement)
 
 
 def _proposal(raw: Array, truth: Array, fitted_for: str) -> Proposal | None:
@@ -243,8 +243,7 @@ def _proposal(raw: Array, truth: Array, fitted_for: str) -> Proposal | None:
     both = grid + calibration.apply(grid)
     bound = max(float(np.max(np.abs(2.0 * grid - both) * np.maximum(both, 2.0 - both))), 1e-9)
     better = _log_evidence(((later - wanted) ** 2 - (mapped - wanted) ** 2) / bound) >= -math.log(ALPHA)
-    before, after = reliability(later, wanted), reliability(mapped, wanted)
-    return Proposal(calibration=str(calibration), fitted=fitted, before=before, after=after, better=better)
+    return Proposal(str(calibration), fitted, reliability(later, wanted), reliability(mapped, wanted), better)
 
 
 def _cases(found: Sequence[Judged]) -> Iterator[Case]:
@@ -259,17 +258,11 @@ def _cases(found: Sequence[Judged]) -> Iterator[Case]:
     for _ in range(min(MAX_CASES, len(some))):
         at = max(range(len(some)), key=worth.__getitem__)
         sample, outcome = some[at].sample, some[at].outcome
-        yield Case(
-            id=sample.id,
-            app=sample.app,
-            question=(sample.question or "")[:MAX_SHOWN],
-            answer=(sample.response or "\n".join(message.text for message in sample.transcript))[:MAX_SHOWN],
-            score=outcome.value,
-            judge=_WORDS[some[at].judged],
-            people=_WORDS[some[at].passed],
-            reason=outcome.reason[:MAX_SHOWN],
-            evidence=tuple({key: _cut(value) for key, value in item.items()} for item in outcome.evidence[:_ITEMS]),
-        )
+        texts = sample.question or "", sample.response or "\n".join(message.text for message in sample.transcript)
+        question, answer, why = (text[:MAX_SHOWN] for text in (*texts, outcome.reason))
+        evidence = tuple({key: _cut(value) for key, value in item.items()} for item in outcome.evidence[:_ITEMS])
+        verdicts = _WORDS[some[at].judged], _WORDS[some[at].passed]
+        yield Case(sample.id, sample.app, question, answer, outcome.value, *verdicts, why, evidence)
         likeness = [len(own & words[at]) / max(1, len(own | words[at])) for own in words]
         worth = [value * (1.0 - like) for value, like in zip(worth, likeness, strict=True)]
         worth[at] = -1.0
@@ -279,7 +272,7 @@ def _cut(value: Any) -> Any:
     return value[:MAX_SHOWN] if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Wording:
     """A wording of a rubric on labelled answers; `difference` is its agreement less that of the first wording.
 
@@ -310,8 +303,7 @@ def compare_wordings(agrees: Mapping[str, Sequence[bool]], alpha: float = ALPHA)
     for name, values in named.items():
         low, high = confidence_sequence(hajek((1.0 + gains[name]) / 2.0, np.ones(base.size)))
         difference = Interval(value=float(gains[name].mean()), low=2.0 * low - 1.0, high=2.0 * high - 1.0, n=base.size)
-        agreement = proportion(values.sum(), base.size)
-        found.append(Wording(name=name, agreement=agreement, difference=difference, better=name in better))
+        found.append(Wording(name, proportion(values.sum(), base.size), difference, name in better))
     return found
 
 

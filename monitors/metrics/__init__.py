@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from gaugeway.records import Evaluation, Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped
 from gaugeway.signals import RISING
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.statistics.calibration import Calibration, digest
@@ -64,13 +64,13 @@ def scores_at_once(metric: Metric, sample: Sample) -> bool:
 class Calibrated:
     """A version of a metric: its scores mapped by a calibration, the raw ones in the evidence.
 
-    Raises ValueError for a calibration that was fitted for another version or judge of the metric.
+    Raises ValueError for a text that is no map, or one that was fitted for another version or judge of the metric.
     """
 
-    def __init__(self, raw: Metric, calibration: Calibration) -> None:
-        judge = getattr(raw, "judge", None)
+    def __init__(self, raw: Metric, text: str) -> None:
+        calibration, judge = Calibration.parse(text), getattr(raw, "judge", None)
         if calibration.fitted_for != digest(str(raw.version), judge and str(getattr(judge, "model", judge))):
-            raise ValueError("fitted for another version or judge of the metric, whose scores stay as they are")
+            raise ValueError("fitted for another version or judge of the metric")
         self.raw, self._calibration = raw, calibration
         self.name, self.version = raw.name, f"{raw.version}~{digest(str(calibration))}"
 
@@ -86,11 +86,7 @@ class Calibrated:
         return Score(value, f"calibrated from {found.value:.3f}: {found.reason}", (*found.evidence, evidence))
 
 
-def raw_of(evaluation: Evaluation) -> tuple[str, float]:
-    """Return the version and value of a score before its calibration; its own without one. Raises TypeError."""
-    if not isinstance(evaluation.outcome, Score):
-        raise TypeError("a failed or skipped evaluation has no value")
-    evidence = evaluation.outcome.evidence
-    if evidence and "calibration" in evidence[-1]:
-        return evaluation.version.rpartition("~")[0], float(evidence[-1]["raw"])
-    return evaluation.version, evaluation.outcome.value
+def raw_of(version: str, score: Score) -> tuple[str, float]:
+    """Return the version and value of a score before its calibration; its own without one."""
+    last = score.evidence[-1] if score.evidence else {}
+    return (version.rpartition("~")[0], float(last["raw"])) if "calibration" in last else (version, score.value)

@@ -22,7 +22,6 @@ from monitors.metrics.conversation_outcome import Outcomes
 from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
-from monitors.statistics.calibration import Calibration
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
@@ -194,26 +193,16 @@ class _Builder:
         except Exception as error:  # noqa: BLE001 - a metric of the user's own raises anything
             self._problems.append(f"metrics.{name}: {reason(error)}")
             return False
-        metric = self._calibrated(name, metric, settings.calibration)
+        try:
+            metric = Calibrated(metric, settings.calibration) if settings.calibration else metric
+        except ValueError as error:  # after an upgrade, or with another judge: scores stay raw
+            self._notes.append(f"metrics.{name}.calibration is not used: {error}")
         rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _PAID else RATE
         threshold = settings.threshold
         if threshold is None:
             threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
         self._accept(name, Enabled(metric=metric, rate=rate, threshold=threshold, objective=settings.objective))
         return True
-
-    def _calibrated(self, name: str, metric: Metric, text: str | None) -> Metric:
-        """Return the calibrated version of a metric; a map that does not fit it is noted and not used."""
-        try:
-            calibration = None if text is None else Calibration.parse(text)
-        except ValueError as error:
-            self._problems.append(f"metrics.{name}.calibration: {error}")
-            return metric
-        try:
-            return metric if calibration is None else Calibrated(metric, calibration)
-        except ValueError as error:
-            self._notes.append(f"metrics.{name}.calibration is not used: {error}")
-            return metric
 
     def _can_run(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -21,47 +20,45 @@ MIN_PAIRS = 30
 """Pairs from which on a map is fitted."""
 ENOUGH_FOR_ISOTONIC = 200
 """Pairs from which on the map is isotonic; with fewer, a logistic one errs as little (benchmarks/statistics)."""
+KNOTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
+"""Scores at which a logistic map is written."""
 _CLIP, _RIDGE, _STEPS = 0.005, 1e-3, 50
-_TEXT = re.compile(r"(isotonic|platt) ([0-9a-f]{8}):((?: -?[0-9.]+){2,})")
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A monotone map of scores in [0, 1], as `gaugeway.toml` holds it.
+    """A rising map of scores in [0, 1], linear between `scores` and their `values`, as `gaugeway.toml` holds it.
 
-    `fitted_for` identifies the version and judge whose scores it maps. `numbers` are, for "isotonic", pairs of a score
-    and its value, between which it is linear; for "platt" slope and intercept of the logit.
+    `fitted_for` identifies the version and judge whose scores it maps.
 
-    >>> made = Calibration.parse("isotonic 0f0f0f0f: 0 0.1 1 0.9")
+    >>> made = Calibration.parse("isotonic 0f0f0f0f: 0.0 0.1 1.0 0.9")
     >>> made.apply([0.0, 0.5]).round(3).tolist(), str(made)
     ([0.1, 0.5], 'isotonic 0f0f0f0f: 0.0 0.1 1.0 0.9')
     """
 
     kind: str
     fitted_for: str
-    numbers: tuple[float, ...]
+    scores: tuple[float, ...]
+    values: tuple[float, ...]
 
     @classmethod
     def parse(cls, text: str) -> Calibration:
         """Read the text of a map. Raises ValueError for any other text, and for a map that falls."""
-        match = _TEXT.fullmatch(text.strip())
-        numbers = tuple(map(float, match[3].split())) if match else ()
-        steps = zip(numbers, numbers[2:], strict=False)
-        ordered = len(numbers) % 2 == 0 and min(numbers, default=0.0) >= 0.0 and max(numbers, default=0.0) <= 1.0
-        ordered = ordered and all(former <= latter for former, latter in steps)
-        if match is None or not (ordered if match[1] == "isotonic" else len(numbers) == 2 and numbers[0] >= 0.0):  # noqa: PLR2004 - slope, intercept
-            raise ValueError("is not a map that `gaugeway judge check` proposed")
-        return cls(match[1], match[2], numbers)
+        kind, fitted_for, *numbers = text.replace(":", "").split() if ":" in text else ["", ""]
+        made = cls(kind, fitted_for, tuple(map(float, numbers[::2])), tuple(map(float, numbers[1::2])))
+        ends = (*made.scores[:1], *made.values[:1], 1.0 - max((0.0, *made.scores, *made.values)))
+        rising = all(list(some) == sorted(some) for some in (made.scores, made.values))
+        if not (numbers and len(numbers) % 2 == 0 and rising and min(ends) >= 0.0):
+            raise ValueError("not a map that `gaugeway judge check` proposed")
+        return made
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.fitted_for}: {' '.join(f'{round(number, 4)!r}' for number in self.numbers)}"
+        pairs = zip(self.scores, self.values, strict=True)
+        return f"{self.kind} {self.fitted_for}: {' '.join(repr(round(number, 4)) for pair in pairs for number in pair)}"
 
     def apply(self, scores: Sequence[float] | Array) -> Array:
         """Return the calibrated scores, in [0, 1]."""
-        x = np.asarray(scores, dtype=np.float64)
-        if self.kind == "platt":
-            return _sigmoid(self.numbers[0] * _logit(x) + self.numbers[1])
-        return np.interp(x, self.numbers[::2], self.numbers[1::2])
+        return np.interp(scores, self.scores, self.values)
 
 
 def digest(*parts: str | None) -> str:
@@ -85,11 +82,11 @@ def fit(scores: Sequence[float] | Array, truths: Sequence[float] | Array, fitted
     x, y = np.asarray(scores, dtype=np.float64), np.asarray(truths, dtype=np.float64)
     if x.shape != y.shape or x.size < MIN_PAIRS:
         raise ValueError(f"a calibration map needs at least {MIN_PAIRS} pairs of a score and a truth")
-    kind, found = ("isotonic", _isotonic(x, y)) if x.size >= ENOUGH_FOR_ISOTONIC else ("platt", _platt(x, y))
-    return Calibration.parse(str(Calibration(kind, fitted_for, found)))  # rounded as it is written
+    kind, made = ("isotonic", _isotonic(x, y)) if x.size >= ENOUGH_FOR_ISOTONIC else ("platt", _platt(x, y))
+    return Calibration.parse(str(Calibration(kind, fitted_for, *made)))  # rounded as it is written
 
 
-def _isotonic(x: Array, y: Array) -> tuple[float, ...]:
+def _isotonic(x: Array, y: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     x, y = np.concatenate([[0.0, 0.0, 1.0, 1.0], x]), np.concatenate([[0.0, 1.0, 0.0, 1.0], y])
     at = np.unique(x, return_inverse=True)[1]
     pools: list[tuple[float, float, float]] = []  # number, sum of scores, sum of truths
@@ -98,28 +95,24 @@ def _isotonic(x: Array, y: Array) -> tuple[float, ...]:
         while len(pools) > 1 and pools[-2][2] * pools[-1][0] >= pools[-1][2] * pools[-2][0]:
             last, before = pools.pop(), pools.pop()
             pools.append((before[0] + last[0], before[1] + last[1], before[2] + last[2]))
-    return tuple(float(number) for n, score, truth in pools for number in (score / n, truth / n))
+    return tuple(float(score / n) for n, score, _ in pools), tuple(float(truth / n) for n, _, truth in pools)
 
 
-def _platt(x: Array, y: Array) -> tuple[float, float]:
+def _platt(x: Array, y: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     good, bad = float(y.sum()), float((1.0 - y).sum())
     targets = y * (good + 1.0) / (good + 2.0) + (1.0 - y) / (bad + 2.0)
-    design = np.stack([_logit(x), np.ones(x.size)], axis=1)
-    weights = np.array([0.0, math.log((good + 1.0) / (bad + 1.0))])
+    logits = np.log(np.clip(np.array([x, 1.0 - x]), _CLIP, 1.0))
+    design, (slope, intercept) = np.stack([logits[0] - logits[1], np.ones(x.size)], axis=1), np.zeros(2)
     for _ in range(_STEPS):
-        p = _sigmoid(design @ weights)
+        p = 1.0 / (1.0 + np.exp(-design @ (slope, intercept)))
         hessian = (design * (p * (1.0 - p))[:, None]).T @ design + _RIDGE * np.eye(2)
-        weights = weights + np.clip(np.linalg.solve(hessian, design.T @ (targets - p) - _RIDGE * weights), -2.0, 2.0)
-    return (float(weights[0]), float(weights[1])) if weights[0] > 0.0 else (0.0, math.log((good + 1.0) / (bad + 1.0)))
-
-
-def _logit(x: Array) -> Array:
-    clipped = np.clip(x, _CLIP, 1.0 - _CLIP)
-    return np.asarray(np.log(clipped / (1.0 - clipped)))
-
-
-def _sigmoid(z: Array) -> Array:
-    return np.asarray(1.0 / (1.0 + np.exp(-z)))
+        steps = np.linalg.solve(hessian, design.T @ (targets - p) - _RIDGE * np.array([slope, intercept]))
+        slope, intercept = np.array([slope, intercept]) + np.clip(steps, -2.0, 2.0)
+    if slope <= 0.0:
+        slope, intercept = np.array([0.0, math.log((good + 1.0) / (bad + 1.0))])
+    clipped = np.clip(np.array(KNOTS), _CLIP, 1.0 - _CLIP)
+    values = 1.0 / (1.0 + np.exp(-slope * np.log(clipped / (1.0 - clipped)) - intercept))
+    return KNOTS, tuple(values.tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
