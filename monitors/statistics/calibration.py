@@ -112,7 +112,7 @@ def _platt(x: Array, y: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
         slope, intercept = np.array([0.0, math.log((good + 1.0) / (bad + 1.0))])
     clipped = np.clip(np.array(KNOTS), _CLIP, 1.0 - _CLIP)
     values = 1.0 / (1.0 + np.exp(-slope * np.log(clipped / (1.0 - clipped)) - intercept))
-    return KNOTS, tuple(values.tolist())
+    return KNOTS, tuple(np.clip(values, _CLIP, 1.0 - _CLIP).tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
