@@ -24,7 +24,7 @@ from gaugeway.text.topics import topics
 from monitors.alerting.stream import on_scale
 from monitors.analysis.human_labels import LABEL_PASSES, Passings, default_passing
 from monitors.metrics import raw_of
-from monitors.statistics.agreement import MIN_LABELS, Interval, kappa, proportion
+from monitors.statistics.agreement import MIN_LABELS, Interval, kappa, share_at_any_time
 from monitors.statistics.calibration import MIN_PAIRS, Reliability, digest, fit, reliability
 from monitors.statistics.confidence_sequence import ALPHA, confidence_sequence
 from monitors.statistics.eprocess import Array, bets, log_factors, log_mean
@@ -68,7 +68,7 @@ class Group:
     """The share of labelled answers on which judge and people agree, of all of them or of one class or slice.
 
     `by` is "all", "label" (the class that people gave), "app", "language", "topic" or "source". The intervals of one
-    `by` hold together at 95 %.
+    `by` hold together at 95 %, whenever one looks.
     """
 
     by: str
@@ -106,7 +106,7 @@ class Proposal:
     better: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class JudgeCheck:
     """One metric's scores by one version and judge beside the truth: "rating", "reference" or a metric.
 
@@ -152,7 +152,6 @@ async def judged_answers(
     Without `truth` these are the labels of people, or where there is none the verdicts of references.
     """
     rule = passing(query.metric or "")
-    good: dict[str, float] = {}
     if truth is not None:
         points = await store.series(replace(query, metric=truth, outcome="score", order="newest", limit=MAX_LABELS))
         flipped = passing(truth).flipped
@@ -180,27 +179,18 @@ async def judged_answers(
 
 
 def _check(metric: str, source: str, everything: Sequence[Judged]) -> JudgeCheck:
-    version, judge = made_by = max(everything, key=lambda judged: judged.sample.started_at).made_by
+    made_by = max(everything, key=lambda judged: judged.sample.started_at).made_by
     found = [judged for judged in everything if judged.made_by == made_by]
-    raw, truth = np.array([judged.raw for judged in found]), np.array([judged.truth for judged in found])
-    stored = np.array([judged.outcome.value for judged in found])
+    raw, truth, stored = np.array([(judged.raw, judged.truth, judged.outcome.value) for judged in found]).T
     mapped = stored != raw
     verdicts = Counter((judged.passed, judged.judged) for judged in found)
     table = [[verdicts[passed, judged] for judged in (True, False)] for passed in (True, False)]
-    return JudgeCheck(
-        metric=metric,
-        version=version,
-        judge=judge,
-        truth=source,
-        labels=len(found),
-        left_out=len(everything) - len(found),
-        kappa=kappa(table) if len(verdicts) > 1 else None,
-        groups=tuple(_groups(found)),
-        reliability=reliability(raw, truth),
-        in_force=reliability(stored[mapped], truth[mapped]) if mapped.any() else None,
-        proposal=_proposal(raw, truth, digest(*made_by)),
-        cases=tuple(_cases(found)),
-    )
+    counts = len(found), len(everything) - len(found)
+    agreed = kappa(table) if len(verdicts) > 1 else None
+    before, proposal = reliability(raw, truth), _proposal(raw, truth, digest(*made_by))
+    after = reliability(stored[mapped], truth[mapped]) if mapped.any() else None
+    groups, cases = tuple(_groups(found)), tuple(_cases(found))
+    return JudgeCheck(metric, *made_by, source, *counts, agreed, groups, before, after, proposal, cases)
 
 
 def _groups(found: Sequence[Judged]) -> Iterator[Group]:
@@ -223,7 +213,7 @@ def _groups(found: Sequence[Judged]) -> Iterator[Group]:
         sizes = Counter({name: len(agrees) for name, agrees in groups.items() if len(agrees) >= least})
         names = [name for name, _ in sizes.most_common(MAX_SLICES)]
         for name in names if by in _WHOLE or len(groups) > 1 else ():
-            agreement = proportion(sum(groups[name]), len(groups[name]), ALPHA / len(names))
+            agreement = share_at_any_time(sum(groups[name]), len(groups[name]), ALPHA / len(names))
             yield Group(by, name.removeprefix("topic:"), agreement)
 
 
@@ -303,7 +293,7 @@ def compare_wordings(agrees: Mapping[str, Sequence[bool]], alpha: float = ALPHA)
     for name, values in named.items():
         low, high = confidence_sequence(hajek((1.0 + gains[name]) / 2.0, np.ones(base.size)))
         difference = Interval(value=float(gains[name].mean()), low=2.0 * low - 1.0, high=2.0 * high - 1.0, n=base.size)
-        found.append(Wording(name, proportion(values.sum(), base.size), difference, name in better))
+        found.append(Wording(name, share_at_any_time(float(values.sum()), base.size), difference, name in better))
     return found
 
 

@@ -9,11 +9,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from monitors.statistics.agreement import Interval
-from monitors.statistics.betting_bounds import LARGEST_RUNNING_BET, RunningLower
-from monitors.statistics.confidence_sequence import ALPHA, MIN_N_EFF, confidence_sequence
-from monitors.statistics.eprocess import Array
-from monitors.statistics.weighted_mean import hajek
+from monitors.statistics.agreement import Interval, least, share_at_any_time
+from monitors.statistics.confidence_sequence import ALPHA
+from monitors.statistics.eprocess import Array, bets, log_factors, log_mean
 
 BINS = 10
 MIN_PAIRS = 30
@@ -119,7 +117,7 @@ def _platt(x: Array, y: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
 class Bin:
     """The pairs with scores in one tenth of the scale: their mean score, and their mean truth.
 
-    Its interval may be looked at as labels arrive, from 10 pairs on; with fewer it is [0, 1].
+    Its interval may be looked at as labels arrive.
     """
 
     predicted: float
@@ -146,7 +144,9 @@ def reliability(scores: Sequence[float] | Array, truths: Sequence[float] | Array
     With d = score - truth and bin b, ECE = sum_b |E[d in b]| = max over signs s_b of E[s_b d] (Naeini, Cooper &
     Hauskrecht 2015, AAAI). Whatever the signs, E[s_b d] <= ECE: its lower confidence sequence with the signs of the
     pairs before is a lower bound. The largest upper bound over all signs is an upper bound, as the true signs are among
-    them. Both are empirical Bernstein sequences at alpha/2 (`RunningLower`): the probability that the ECE is ever
+    them. Both are betting sequences at alpha/2 (arXiv 2010.09686): m is refuted when the mean over bets g of
+    prod(1 + g (s d - m)/(1 + m)), or of prod(1 + g (m - s d)/(1 + m)) with the least product of each bin over its
+    signs, reaches 2/alpha. The probability that the ECE is ever
     outside, whenever one looks, is at most alpha if each pair is a fresh draw and the scores were not fitted to these
     truths. Raises ValueError without pairs.
 
@@ -160,51 +160,30 @@ def reliability(scores: Sequence[float] | Array, truths: Sequence[float] | Array
     if x.shape != y.shape or not x.size:
         raise ValueError("need as many scores as truths, at least one")
     at, d = np.minimum((x * BINS).astype(np.int64), BINS - 1), x - y
-    used = np.unique(at)
     ece = float(np.abs(np.bincount(at, d, BINS)).sum()) / x.size
     low, high = _lower(at, d, alpha / 2.0), _upper(at, d, alpha / 2.0)
-    bins = tuple(_bin(x[at == number], y[at == number]) for number in used)
+    bins = tuple(
+        Bin(predicted=float(x[mask].mean()), observed=share_at_any_time(float(y[mask].sum()), int(mask.sum()), alpha))
+        for mask in (at == number for number in np.unique(at))
+    )
     return Reliability(n=x.size, ece=ece, low=min(low, ece), high=max(high, ece), bins=bins)
 
 
-def _bin(x: Array, y: Array) -> Bin:
-    estimate = hajek(y, np.ones(y.size))
-    low, high = confidence_sequence(estimate) if y.size >= MIN_N_EFF else (0.0, 1.0)
-    return Bin(predicted=float(x.mean()), observed=Interval(value=estimate.mean, low=low, high=high, n=y.size))
-
-
 def _lower(at: Array, d: Array, alpha: float) -> float:
-    running, totals = RunningLower(alpha), [0.0] * BINS
-    squares, one = 1.0 / 4.0, np.ones(1)
-    for n, (number, gap) in enumerate(zip(at.tolist(), d.tolist(), strict=True), 1):
-        sign = math.copysign(1.0, totals[number]) if totals[number] else 0.0
-        running.update(np.array([(1.0 + sign * gap) / 2.0]), one, squares / n)
-        totals[number] += gap
-        squares += gap * gap / 4.0
-    return max(0.0, 2.0 * running.bound - 1.0)
+    signs = np.zeros(d.size)
+    for mask in (at == number for number in np.unique(at)):
+        signs[mask] = np.sign(np.cumsum(d[mask]) - d[mask])
+
+    def refuted(m: float) -> bool:
+        return float(log_mean(log_factors((signs * d - m) / (1.0 + m), bets()).sum(axis=0))) >= -math.log(alpha)
+
+    return least(lambda m: not refuted(m))
 
 
 def _upper(at: Array, d: Array, alpha: float) -> float:
-    """Return the largest upper bound of E[s_b d] over the signs s, that is 1 - 2m for the least lower bound m.
+    def refuted(m: float) -> bool:
+        both = np.array([log_factors((m - sign * d) / (1.0 + m), bets()) for sign in (1.0, -1.0)])
+        capital = sum(both[:, at == number].sum(axis=1).min(axis=0) for number in np.unique(at))
+        return float(log_mean(np.asarray(capital))) >= -math.log(alpha)
 
-    With u = 1/2 - m, the log capital of `RunningLower` on (1 - s_b d)/2 is least, over the signs, at::
-
-        u sum lam - u^2 sum psi - sum psi d^2/4 - sum_b |sum_in_b (lam/2 - psi u) d|
-    """
-    level, n = -math.log(alpha), np.arange(1.0, d.size + 1.0)
-    variance = (1.0 + np.concatenate([[0.0], np.cumsum(d * d)[:-1]])) / 4.0 / n
-    bet = np.minimum(LARGEST_RUNNING_BET, np.sqrt(2.0 * level / (variance * n * np.log1p(n))))
-    psi = -np.log1p(-bet) - bet
-    linear, curved = np.bincount(at, bet * d, BINS) / 2.0, np.bincount(at, psi * d, BINS)
-    bets, psis, rest = float(bet.sum()), float(psi.sum()), float(psi @ (d * d)) / 4.0
-
-    def capital(u: float) -> float:
-        return u * bets - u * u * psis - rest - float(np.abs(linear - u * curved).sum())
-
-    left, right = 0.0, 0.5
-    if capital(right) < level:
-        return 1.0
-    for _ in range(40):
-        middle = (left + right) / 2.0
-        left, right = (left, middle) if capital(middle) >= level else (middle, right)
-    return 2.0 * right
+    return least(refuted)

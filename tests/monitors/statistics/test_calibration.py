@@ -5,7 +5,7 @@ import pytest
 
 from monitors.statistics.calibration import BINS, ENOUGH_FOR_ISOTONIC, MIN_PAIRS, Calibration, fit, reliability
 
-LOOKS = (20, 35, 60, 100, 150, 220, 320, 450, 600)
+LOOKS = (20, 40, 80, 150, 300, 500)
 
 
 def law(seed):
@@ -40,7 +40,7 @@ def error_of(x, p):
 def test_the_interval_of_the_error_holds_at_every_look_in_95_percent_of_runs():
     """Whenever one stops: a run counts as wrong if the interval misses at any look, and one stops when it misses."""
     wrong = 0
-    for seed in range(200):
+    for seed in range(120):
         rng, scores, truth = law(seed)
         x = scores(LOOKS[-1])
         y = rng.random(x.size) < truth(x)
@@ -48,24 +48,25 @@ def test_the_interval_of_the_error_holds_at_every_look_in_95_percent_of_runs():
         error = error_of(wide, truth(wide))
         found = [reliability(x[:n], y[:n]) for n in LOOKS]
         wrong += any(not one.low - 0.002 <= error <= one.high + 0.002 for one in found)
-    assert wrong <= 10  # .05 of 200
+    assert wrong <= 6  # .05 of 120
 
 
 def test_the_interval_excludes_scores_that_are_far_off_and_narrows():
     rng = np.random.default_rng(5)
     x = rng.random(1500)
     off, right = rng.random(x.size) < 0.4 * x, rng.random(x.size) < x
-    assert reliability(x, off).low > 0.2
-    assert reliability(x, right).low < 0.02
+    assert reliability(x, off).low > 0.25
+    assert reliability(x, right).low < 0.01
     assert reliability(x, right).high < 0.12
     assert reliability(x[:100], right[:100]).high > reliability(x, right).high
 
 
-def test_a_bin_has_its_own_interval_from_ten_pairs_on():
+def test_a_bin_has_its_own_interval():
     found = reliability([0.05] * 9 + [0.95] * 40, [0.0] * 9 + [1.0] * 30 + [0.0] * 10)
     few, many = found.bins
-    assert (few.observed.low, few.observed.high, few.observed.n) == (0.0, 1.0, 9)
-    assert many.observed.low < 0.75 < many.observed.high < 1.0
+    assert (few.observed.low, few.observed.n) == (0.0, 9)
+    assert 0.3 < few.observed.high < 0.6
+    assert 0.5 < many.observed.low < 0.75 < many.observed.high < 0.95
     assert found.n == 49
 
 
