@@ -181,9 +181,12 @@ def _lower(at: Array, d: Array, alpha: float) -> float:
 
 
 def _upper(at: Array, d: Array, alpha: float) -> float:
+    order = np.argsort(at)
+    starts = np.flatnonzero(np.diff(at[order], prepend=-1))
+
     def refuted(m: float) -> bool:
-        both = np.array([log_factors((m - sign * d) / (1.0 + m), bets()) for sign in (1.0, -1.0)])
-        capital = sum(both[:, at == number].sum(axis=1).min(axis=0) for number in np.unique(at))
-        return float(log_mean(np.asarray(capital))) >= -math.log(alpha)
+        both = np.array([log_factors((m - sign * d[order]) / (1.0 + m), bets()) for sign in (1.0, -1.0)])
+        capital = np.add.reduceat(both, starts, axis=1).min(axis=0).sum(axis=0)
+        return float(log_mean(capital)) >= -math.log(alpha)
 
     return least(refuted)
