@@ -20,6 +20,7 @@ from monitors.analysis.judge_check import MAX_CASES, MAX_LABELS, _proposal, comp
 from monitors.api.reports import label_handlers
 from monitors.metrics.registry import build
 from monitors.statistics.calibration import Calibration, digest
+from tests.support.commands import problems_of
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.running import serving
 
@@ -394,3 +395,10 @@ def test_a_calibrated_metric_is_another_version_with_the_raw_score_in_its_eviden
         catalogue = build({name: Metric(calibration=other)}, None, None)
         assert catalogue.by_name[name].version == raw.version
         assert any("calibration is not used" in note for note in catalogue.notes)
+
+
+def test_a_calibration_that_is_no_map_is_an_error_of_the_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for text in ("other 0f0f0f0f: 0.0 0.1 1.0 0.9", "isotonic xyz: 0.0 0.1", "isotonic 0f0f0f0f"):
+        (problem,) = problems_of(f'[metrics.faithfulness]\ncalibration = "{text}"\n')
+        assert problem.startswith("metrics.faithfulness.calibration: expected a map that")
