@@ -400,5 +400,6 @@ def test_a_calibrated_metric_is_another_version_with_the_raw_score_in_its_eviden
 def test_a_calibration_that_is_no_map_is_an_error_of_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for text in ("other 0f0f0f0f: 0.0 0.1 1.0 0.9", "isotonic xyz: 0.0 0.1", "isotonic 0f0f0f0f"):
-        (problem,) = problems_of(f'[metrics.faithfulness]\ncalibration = "{text}"\n')
-        assert problem.startswith("metrics.faithfulness.calibration: expected a map that")
+        problems = problems_of(f'[metrics.faithfulness]\ncalibration = "{text}"\n')
+        expected = "metrics.faithfulness.calibration: expected a map that `gaugeway judge check` proposed"
+        assert expected in problems
