@@ -227,6 +227,7 @@ def test_the_interval_of_a_share_holds_at_every_look():
         for values, truth in ((coin, mean), (graded, np.clip(mean, 0.2, 0.8))):
             sums = np.cumsum(values, axis=0)
             looks = [(float(sums[n - 1, k]), n) for n in range(1, 201, 20) for k in range(8)]
+            looks = [(float(sums[n - 1, k]), n) for n in range(1, 201, 20) for k in range(8)]
             found = [share_at_any_time(total, n, 0.05 / 8) for total, n in looks]
             wrong += any(not one.low <= truth[k % 8] <= one.high for k, one in enumerate(found))
     assert wrong <= 6  # .05 of 120
