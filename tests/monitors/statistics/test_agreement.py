@@ -217,7 +217,7 @@ def test_one_odd_label_among_ones_does_not_make_the_interval_absurd(n: int, odd:
 
 
 def test_the_interval_of_a_share_holds_at_every_look():
-    """Eight shares together, as of the slices of a table, looked at again and again up to 200 values; coins and others."""
+    """Eight shares together, as of the slices of a table, looked at again up to 200 values; coins and others."""
     wrong = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
