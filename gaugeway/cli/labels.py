@@ -1,7 +1,8 @@
-"""`gaugeway labels`: corrects the judge by human labels, plans their number, draws answers to label."""
+"""`gaugeway labels` and `judge check`: human labels correct the judge, and show where and how it differs from them."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,17 +10,24 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.markup import escape
 
 from gaugeway.cli import shared
 from gaugeway.cli.shared import NumberRange
 from gaugeway.settings.loading import load
+from gaugeway.settings.shared import Config
 from gaugeway.storage.stores import Query, Store
 from monitors.analysis import captured
-from monitors.analysis.human_labels import Labelled, drawn, labelled, passings, scores
-from monitors.offline import progress
-from monitors.statistics.agreement import Interval
+from monitors.analysis.human_labels import Labelled, Passing, drawn, labelled, passings, scores
+from monitors.analysis.judge_check import JudgeCheck, Judged, Wording, compare_wordings, judge_checks, judged_answers
+from monitors.offline.library import evaluate_samples
+from monitors.offline.reports.documents import markdown
+from monitors.offline.results_codec import ResultsCache
+from monitors.offline.run import EvaluationRequest
+
+MAX_WORDINGS = 2
+"""Wordings that are compared with the configured one: of two, the strongest named is wrong with probability <= .05."""
+WORDINGS = Path(".gaugeway") / "runs" / "wordings.db"
+"""Outcomes of wordings, so that no answer is judged twice."""
 
 
 @click.command()
@@ -65,7 +73,7 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
         if options["shown_as"] == "json":
             shared.print_json([asdict(row) for row in rows])
         else:
-            _show(shared.console(), rows)
+            click.echo(markdown("labels.txt.j2", rows=rows))
 
 
 async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int | None) -> list[dict[str, Any]]:
@@ -82,34 +90,70 @@ async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int |
     return records
 
 
-def _show(console: Console, rows: Sequence[Labelled]) -> None:
-    shown = []
-    for row in rows:
-        about = "" if row.source == "rating" else " (references)"
-        corrected = ("-", "-")
-        if row.corrected_mean is not None:
-            corrected = (f"{row.corrected_mean:.3f}", f"{row.ci_low:.3f} to {row.ci_high:.3f}")
-        lines = [
-            ("scores", f"{row.scores:,}", ""),
-            ("labels", f"{row.labels:,}", ""),
-            (
-                f"labels needed for a half-width of {row.half_width:g}",
-                "-" if row.needed is None else f"{row.needed:,}",
-                "",
-            ),
-            ("judge's mean", f"{row.raw:.3f}", ""),
-            ("corrected", *corrected),
-            ("kappa", *_interval(row.kappa)),
-            ("sensitivity", *_interval(row.sensitivity)),
-            ("specificity", *_interval(row.specificity)),
-        ]
-        shown.append((f"{row.app} {row.metric}{about}", lines))
-    headers = ("app, metric", "", "value", "95 % interval")
-    progress.show(console, "the judge and people's labels", headers, shown, left=("",))
-    for row in rows:
-        for note in row.notes:
-            console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape(note)}[/dim]", soft_wrap=True)
+@click.group()
+def judge() -> None:
+    """Check the judge against people."""
 
 
-def _interval(found: Interval | None) -> tuple[str, str]:
-    return ("-", "-") if found is None else (f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}")
+@judge.command()
+@click.option("--metric", help="Metric as stored. [those that have labels]")
+@click.option("--app", help="[all together]")
+@shared.since_option("30d")
+@click.option("--truth", help="A metric whose scores stand for the truth, such as the LLM's. [human labels]")
+@click.option("--wording", "paths", type=shared.FILE, multiple=True, help="TOML with other options of a geval: metric.")
+@click.option("--limit", type=click.IntRange(min=10), default=200, show_default=True, help="Answers to judge by each.")
+@click.option("--format", "shown_as", type=click.Choice(["markdown", "json"]), default="markdown")
+@shared.stored_options
+def check(config: Path | None, data_dir: Path, paths: Sequence[Path], **options: Any) -> None:
+    """Compare judge and people: agreement, disagreements, calibration; propose a map, or the better of some wordings.
+
+    Nothing is switched: a proposal is printed as TOML. Exit codes: 0 success, 2 bad input.
+    """
+    with shared.reported_errors():
+        settings, metric = load(config), options["metric"]
+        passing = passings(shared.catalogue_of(settings))
+        since, until = shared.span(options["since"])
+        query = Query(since=since, until=until, metric=metric, app=options["app"])
+        if options["truth"] is not None and metric is None:
+            raise ValueError("--truth needs --metric")
+        if paths and (metric not in settings.metrics or not metric.startswith("geval:") or len(paths) > MAX_WORDINGS):
+            raise ValueError(f"--wording needs --metric with a configured geval: metric, at most {MAX_WORDINGS} times")
+
+        async def read(store: Store) -> tuple[list[JudgeCheck], list[Wording]]:
+            checks = await judge_checks(store, query, passing=passing, truth=options["truth"])
+            if not (checks and paths):
+                return checks, []
+            _, answers = await judged_answers(store, query, passing=passing, truth=options["truth"])
+            return checks, await _compared(answers[-options["limit"] :], settings, metric, paths, passing(metric))
+
+        checks, wordings = shared.with_store(settings, data_dir, read)
+        if not checks:
+            raise ValueError("no scores with labels in this period")
+        if options["shown_as"] == "json":
+            shared.print_json({"checks": [asdict(found) for found in checks], "wordings": [*map(asdict, wordings)]})
+            return
+        texts = {f"{metric}.{path.stem}": path.read_text("utf-8") for path in paths}
+        click.echo(markdown("judge_check.md.j2", checks=checks, wordings=wordings, metric=metric, texts=texts))
+
+
+async def _compared(
+    answers: Sequence[Judged], settings: Config, metric: str, paths: Sequence[Path], rule: Passing
+) -> list[Wording]:
+    """Judge the answers by each wording, and compare those that every one gave a score."""
+    plain = msgspec.structs.replace(settings.metrics[metric], calibration=None, enabled=True)
+    kept = {name: value for name, value in plain.options.items() if name not in ("criteria", "steps", "rubric")}
+    tables = {metric: plain}
+    for path in paths:
+        given = kept | tomllib.loads(path.read_text("utf-8"))
+        tables[f"{metric}.{path.stem}"] = msgspec.structs.replace(plain, options=given)
+    judging = msgspec.structs.replace(settings.judge, repeat=0.0)
+    changed = msgspec.structs.replace(settings, metrics=tables, judge=judging)
+    request, samples = EvaluationRequest(config=changed, metrics=list(tables)), [answer.sample for answer in answers]
+    run = await evaluate_samples(samples, request, source="labels", cache=ResultsCache(WORDINGS))
+    scores = {name: [row.score(name) for row in run.rows] for name in tables}
+    whole = [at for at, some in enumerate(zip(*scores.values(), strict=True)) if None not in some]
+    if not whole:
+        raise ValueError("no answer has a score by every wording")
+    return compare_wordings(
+        {name: [rule.passes(some[at] or 0.0) == answers[at].passed for at in whole] for name, some in scores.items()}
+    )

@@ -40,6 +40,7 @@ COMMANDS = {
     "import": ("import_evals", "Turn evals of another tool into a data set and metrics."),
     "init": ("init", "Write a commented gaugeway.toml."),
     "inspect": ("inspect", "Show what the extractors find in a request."),
+    "judge": ("labels", "Check the judge against people."),
     "keys": ("keys", "Create, list and revoke virtual keys."),
     "labels": ("labels", "Correct the judge's mean by human labels."),
     "migrate": ("migrate", "Create or upgrade the tables of a database."),

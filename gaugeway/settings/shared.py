@@ -17,6 +17,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _HTTP_URL = settings.in_form("^https?://[^/]", "a URL that starts with http:// or https://")
+_MAP = settings.in_form("^(isotonic|platt) [0-9a-f]{8}:( -?[0-9.]+){2,}$", "a map that `gaugeway judge check` proposed")
 MAX_AUDITS = 50
 """Most exchanges of all apps, drawn in a day, of which the judge audits the capture."""
 AuditsPerDay = Annotated[int, msgspec.Meta(ge=0, le=MAX_AUDITS)]
@@ -191,7 +192,7 @@ class Metric(Table, frozen=True):
     """`[metrics.<name>]`: one metric. Keys other than these are the metric's own options.
 
     `rate` None stands for 1.0 without an LLM and 0.1 with one; `threshold` None for 0.7, or 0.3 where 0 is the best
-    value. Burn-rate alerts exist only with an `objective`.
+    value. Burn-rate alerts exist only with an `objective`. `calibration` is a map that `gaugeway judge check` proposed.
     """
 
     takes_options = True
@@ -200,6 +201,7 @@ class Metric(Table, frozen=True):
     rate: Rate | None = None
     threshold: Rate | None = None
     objective: Rate | None = None
+    calibration: Annotated[str, _MAP] | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -94,9 +94,11 @@ def _claim(item: Mapping[str, Any]) -> Claim | None:
 
 
 def _unsupported(item: Mapping[str, Any]) -> str:
-    """Return the unsupported spans that a verifier found in a claim."""
+    """Return the unsupported spans that a verifier found in a claim, with their types where it gives them."""
     spans = [span for span in _listed(item.get("spans")) if isinstance(span, Mapping)]
-    return ", ".join(str(span["text"]) for span in spans if isinstance(span.get("text"), str))
+    kinds = [": ".join(str(kind) for key in ("category", "subcategory") if (kind := span.get(key))) for span in spans]
+    typed = zip(spans, (f" ({kind})".replace("_", " ") if kind else "" for kind in kinds), strict=True)
+    return ", ".join(f"{span['text']}{kind}" for span, kind in typed if isinstance(span.get("text"), str))
 
 
 def _listed(some: Any) -> list[Any]:

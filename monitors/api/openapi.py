@@ -26,6 +26,7 @@ from monitors.alerting.engine import StreamStatus
 from monitors.analysis.ab_compare import Compared
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
+from monitors.analysis.judge_check import JudgeCheck
 from monitors.analysis.quality import Quality
 from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
@@ -43,6 +44,7 @@ _ANSWERS = (
     UndeliveredNotification,
     Failed,
     GapReport,
+    JudgeCheck,
     Labelled,
     Point,
     Quality,

@@ -16,6 +16,7 @@ from monitors.analysis import ab_compare as comparing
 from monitors.analysis.ab_query import PERIOD, VersionQuery, compare_versions, period_of
 from monitors.analysis.captured import UnknownMetricError
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
+from monitors.analysis.judge_check import judge_checks
 from monitors.analysis.retrieval.source_reading import DAY_S, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.metrics.registry import zero_is_best
@@ -148,4 +149,15 @@ def label_handlers(store: Store, passing: Passings = default_passing) -> list[An
         query = Query(since=now - since_s, until=now + 1.0, app=app, metric=metric)
         return [asdict(agreement) for agreement in await labelled(store, query, passing=passing, half_width=half_width)]
 
-    return [labels]
+    @get("/api/judge-check")
+    async def check(
+        metric: FromQuery[str | None] = None,
+        app: FromQuery[str | None] = None,
+        truth: FromQuery[str | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = WINDOW_S,
+    ) -> list[dict[str, Any]]:
+        now = time.time()
+        query = Query(since=now - since_s, until=now + 1.0, app=app, metric=metric)
+        return [asdict(found) for found in await judge_checks(store, query, passing=passing, truth=truth)]
+
+    return [labels, check]

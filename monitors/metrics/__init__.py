@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from gaugeway.records import Sample, Score, Skipped
 from gaugeway.signals import RISING
 from monitors.metrics.judged.prompts import Datum, Template
+from monitors.statistics.calibration import Calibration, digest
 
 __all__ = [
+    "Calibrated",
     "Datum",
     "Metric",
     "Template",
     "lower_is_better",
+    "raw_of",
     "scores_at_once",
     "scores_conversations",
 ]
@@ -56,3 +59,34 @@ def scores_at_once(metric: Metric, sample: Sample) -> bool:
     """
     at_once = getattr(metric, "scores_at_once", None)
     return at_once is not None and bool(at_once(sample))
+
+
+class Calibrated:
+    """A version of a metric: its scores mapped by a calibration, the raw ones in the evidence.
+
+    Raises ValueError for a text that is no map, or one that was fitted for another version or judge of the metric.
+    """
+
+    def __init__(self, raw: Metric, text: str) -> None:
+        calibration, judge = Calibration.parse(text), getattr(raw, "judge", None)
+        if calibration.fitted_for != digest(str(raw.version), judge and str(getattr(judge, "model", judge))):
+            raise ValueError("fitted for another version or judge of the metric")
+        self.raw, self._calibration = raw, calibration
+        self.name, self.version = raw.name, f"{raw.version}~{digest(str(calibration))}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        found = await self.raw.score(sample)
+        if not isinstance(found, Score):
+            return found
+        value = float(self._calibration.apply([found.value])[0])
+        evidence = {"raw": found.value, "calibration": str(self._calibration)}
+        return Score(value, f"calibrated from {found.value:.3f}: {found.reason}", (*found.evidence, evidence))
+
+
+def raw_of(version: str, score: Score) -> tuple[str, float]:
+    """Return the version and value of a score before its calibration; its own without one."""
+    last = score.evidence[-1] if score.evidence else {}
+    return (version.rpartition("~")[0], float(last["raw"])) if "calibration" in last else (version, score.value)

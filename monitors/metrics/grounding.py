@@ -120,4 +120,5 @@ def _joined(answer: str, spans: list[Span]) -> list[Span]:
 
 def _span(answer: str, span: Span) -> dict[str, Any]:
     found = {"text": answer[span.start : span.end], "start": span.start, "end": span.end, "score": round(span.score, 4)}
-    return found | ({"category": span.category} if span.category else {})
+    kinds = {"category": span.category, "subcategory": span.subcategory}
+    return found | {key: kind for key, kind in kinds.items() if kind}

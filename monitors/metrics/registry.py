@@ -17,7 +17,7 @@ from gaugeway.settings.options import fitting, hint, option_types
 from gaugeway.signals import RISING, SIGNALS
 from monitors.judges import MinimalJudge, adapted
 from monitors.judges.grounding import Verifier
-from monitors.metrics import Metric, lower_is_better
+from monitors.metrics import Calibrated, Metric, lower_is_better
 from monitors.metrics.conversation_outcome import Outcomes
 from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
@@ -193,6 +193,10 @@ class _Builder:
         except Exception as error:  # noqa: BLE001 - a metric of the user's own raises anything
             self._problems.append(f"metrics.{name}: {reason(error)}")
             return False
+        try:
+            metric = Calibrated(metric, settings.calibration) if settings.calibration else metric
+        except ValueError as error:  # after an upgrade, or with another judge: scores stay raw
+            self._notes.append(f"metrics.{name}.calibration is not used: {error}")
         rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _PAID else RATE
         threshold = settings.threshold
         if threshold is None:

@@ -198,7 +198,7 @@ async def evaluated(metric: Metric, sample: Sample, timeout_s: float) -> Evaluat
 
 def _parameters(metric: Metric) -> frozenset[str]:
     try:
-        return frozenset(signature(type(metric)).parameters)
+        return frozenset(signature(type(getattr(metric, "raw", metric))).parameters)
     except (TypeError, ValueError):
         return frozenset()
 

@@ -127,6 +127,44 @@ def wilson(successes: float, n: float, alpha: float = 0.05) -> tuple[float, floa
     return _score_interval(successes, n, _z(alpha))
 
 
+def share_at_any_time(successes: float, n: int, alpha: float = ALPHA) -> Interval:
+    """Return a share, or the mean of `n` values in [0, 1] with this sum, with an interval valid at every look.
+
+    m is refuted when the beta mixture over q of (q/m)^k ((1 - q)/(1 - m))^(n - k), with k successes and the uniform
+    law of q, reaches 1/alpha (Robbins 1970, Ann. Math. Stat. 41). Between 0 and 1 each factor is below its chord, so
+    it has a mean <= 1 for values in [0, 1] too. Raises ValueError unless 0 <= successes <= n and n > 0.
+
+    >>> found = share_at_any_time(45, 50)
+    >>> round(found.low, 3), found.value, round(found.high, 3)
+    (0.712, 0.9, 0.984)
+    """
+    if not (n > 0 and 0.0 <= successes <= n):
+        raise ValueError(f"successes lie between 0 and n > 0, got {successes!r} of {n!r}")
+    failures, mean = n - successes, successes / n
+    mixture = math.lgamma(successes + 1.0) + math.lgamma(failures + 1.0) - math.lgamma(n + 2.0) + math.log(alpha)
+
+    def kept(m: float) -> bool:
+        parts = ((successes, m), (failures, 1.0 - m))
+        return math.fsum(-math.inf if p <= 0.0 else k * math.log(p) for k, p in parts if k > 0.0) > mixture
+
+    low, high = (
+        least(lambda m: kept(m * mean)) * mean,
+        1.0 - least(lambda m: kept(1.0 - m * (1.0 - mean))) * (1.0 - mean),
+    )
+    return Interval(value=mean, low=low, high=high, n=n)
+
+
+def least(holds: Callable[[float], bool]) -> float:
+    """Return the least number in [0, 1] for which a condition holds that holds above it; 1 where it never does."""
+    low, high = 0.0, 1.0
+    if holds(low):
+        return low
+    for _ in range(24):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
 def kappa(table: Sequence[Sequence[int]] | Array) -> Interval:
     """Return Cohen's kappa: the agreement of two raters beyond chance, 1 for full agreement, 0 for chance.
 

@@ -23,6 +23,7 @@ QUERIES = {
         "?by=prompt&a=p-1&b=p-2&app=desk",
         "?by=period&a=3d..1d&b=1d..now&app=desk",
     ),
+    "/api/judge-check": ("?metric=faithfulness&app=desk", "?metric=lexical_groundedness&truth=faithfulness"),
     "/api/labels": ("", "?app=desk"),
     "/api/sources": ("?app=shop", "?app=desk&metric=faithfulness&since_s=300000&order=bad"),
     "/api/topics": ("?app=shop", "?app=desk&since_s=300000"),

@@ -25,6 +25,7 @@ from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Draw, Labelled, Passing, ReviewDraws, label, labelled
+from monitors.analysis.judge_check import judge_checks
 from monitors.metrics.registry import declared
 
 NAME_COOKIE = "gaugeway_reviewer"
@@ -232,6 +233,9 @@ def _view(site: Site, reviews: Reviews) -> Any:
             found=found,
             passing=passing,
             waiting=sum(1 for (name, _), word in recent.items() if word and name not in _ids(rated)),
+            checks=await judge_checks(site.insight.store, _query(site, choice), passing=site.passing)
+            if fields.get("check")
+            else None,
             people=Counter(rating.by or "(no name)" for rating in rated).most_common(20),
         )
 

@@ -23,14 +23,18 @@ class Material:
     sentences: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Span:
-    """Characters `start` to `end` of the answer that the passages do not support, with probability `score`."""
+    """Characters `start` to `end` of the answer that the passages do not support, with probability `score`.
+
+    `category` and `subcategory` say how, where the verifier types its spans.
+    """
 
     start: int
     end: int
     score: float
     category: str = ""
+    subcategory: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

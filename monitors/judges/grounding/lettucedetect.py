@@ -7,7 +7,7 @@ from abc import abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -94,9 +94,10 @@ class QuotedSpans(msgspec.Struct, frozen=True):
 
 
 class Spans(msgspec.Struct, frozen=True):
-    """Places in an answer as (start, end, probability of being unsupported)."""
+    """Places in an answer as (start, end, probability of being unsupported), and their (category, subcategory)."""
 
     spans: list[tuple[int, int, float]]
+    types: list[tuple[str, str]] = []
 
 
 class SpanVerifier(DocumentVerifier):
@@ -145,8 +146,9 @@ class DetectorApi(SpanVerifier):
         body = {"contexts": document.texts, "question": material.question, "answer": material.answer}
         user = msgspec.json.encode(body).decode()
         prompt = Prompt(task=TASK, version=self._version, system="", user=user, frozen=True)
-        found = (await self._judge.ask(prompt, Spans)).spans
-        return [Span(start=start, end=end, score=score) for start, end, score in found]
+        found = await self._judge.ask(prompt, Spans)
+        types = found.types or [("", "")] * len(found.spans)
+        return [Span(*place, *kind) for place, kind in zip(found.spans, types, strict=True)]
 
 
 def context_of(question: str, passages: Sequence[str]) -> str:
@@ -178,7 +180,7 @@ def place(answer: str, quoted: Iterable[QuotedSpan]) -> list[Span]:
             start, end = match.span()
             if not any(start < other_end and other_start < end for other_start, other_end in taken):
                 taken.append((start, end))
-                found.append(Span(start=start, end=end, score=1.0, category=span.category))
+                found.append(Span(start, end, 1.0, span.category, span.subcategory))
                 break
     return found
 
@@ -195,10 +197,16 @@ def _supports(sentences: Sequence[tuple[int, int]], document: Document, spans: I
     return rows
 
 
+_KIND = msgspec.Meta(max_length=64)
+"""The API of LettuceDetect 0.2.3 leaves out the types that its detectors find; a server may add them."""
+
+
 class _Detected(msgspec.Struct):
     start: int
     end: int
     hallucination_score: float
+    category: Annotated[str, _KIND] = ""
+    subcategory: Annotated[str, _KIND] = ""
 
 
 class _DetectedReply(msgspec.Struct):
@@ -234,7 +242,8 @@ class SpansApi:
         if any(detected.end > other.start for detected, other in pairwise(found)):
             raise ValueError("the spans of the reply overlap")
         return Spans(
-            spans=[(detected.start, detected.end, probability(detected.hallucination_score)) for detected in found]
+            spans=[(detected.start, detected.end, probability(detected.hallucination_score)) for detected in found],
+            types=[(detected.category, detected.subcategory) for detected in found],
         )
 
     def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape

@@ -71,6 +71,11 @@ def render(suffix: str, run: Run, extras: Extras = NONE) -> str:
     )
 
 
+def markdown(name: str, **values: Any) -> str:
+    """Return a Markdown document by the name of its template."""
+    return _environment(html=False).get_template(name).render(values)
+
+
 @cache
 def _environment(*, html: bool) -> Environment:
     environment = Environment(

@@ -25,6 +25,13 @@ def test_the_sentences_of_a_verifier_are_marked_with_their_unsupported_spans():
     assert not nowhere
 
 
+def test_the_types_of_spans_are_shown_with_them():
+    span = {"text": "1931", "start": 12, "end": 16, "score": 1.0, "category": "unsupported_addition"}
+    spans = [span | {"subcategory": "claim"}, span]
+    (claim,) = claims_in([verified([{"claim": FALSE, "verdict": "not_mentioned", "score": 0.0, "spans": spans}])])
+    assert claim.quote == "1931 (unsupported addition: claim), 1931 (unsupported addition)"
+
+
 def test_spans_of_any_shape_do_no_harm():
     for spans in (None, "1931", [1], [{"start": 1}], [{"text": 5}], {"text": "1931"}):
         claims = claims_in([verified([{"claim": FALSE, "verdict": "contradicted", "spans": spans}])])

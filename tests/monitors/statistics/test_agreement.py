@@ -13,6 +13,7 @@ from monitors.statistics.agreement import (
     labels_needed,
     rates,
     repeatability,
+    share_at_any_time,
     wilson,
 )
 from monitors.statistics.confidence_sequence import student
@@ -213,3 +214,30 @@ def test_one_odd_label_among_ones_does_not_make_the_interval_absurd(n: int, odd:
     found = corrected_mean(labels, labels, 5_000, x=5_000.0 * float(np.mean(labels))).corrected
     assert found.low > 1.0 - 8.0 / n
     assert found.low < 0.999
+
+
+def test_the_interval_of_a_share_holds_at_every_look():
+    """Eight shares together, as of the slices of a table, looked at again up to 200 values; coins and others."""
+    wrong = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        mean = rng.uniform(0.05, 0.95, 8)
+        coin = rng.random((200, 8)) < mean
+        graded = np.clip(mean, 0.2, 0.8) + rng.uniform(-0.2, 0.2, (200, 8))
+        for values, truth in ((coin, mean), (graded, np.clip(mean, 0.2, 0.8))):
+            sums = np.cumsum(values, axis=0)
+            looks = [(float(sums[n - 1, k]), n) for n in range(1, 201, 20) for k in range(8)]
+            looks = [(float(sums[n - 1, k]), n) for n in range(1, 201, 20) for k in range(8)]
+            found = [share_at_any_time(total, n, 0.05 / 8) for total, n in looks]
+            wrong += any(not one.low <= truth[k % 8] <= one.high for k, one in enumerate(found))
+    assert wrong <= 6  # .05 of 120
+
+
+def test_the_interval_of_a_share_at_its_ends():
+    none, every = share_at_any_time(0.0, 20), share_at_any_time(20.0, 20)
+    assert (none.low, none.value) == (0.0, 0.0)
+    assert none.high == pytest.approx(1.0 - every.low)
+    assert 0.2 < none.high < 0.35
+    for successes, n in ((1.0, 0), (-1.0, 5), (6.0, 5)):
+        with pytest.raises(ValueError, match="successes lie between"):
+            share_at_any_time(successes, n)

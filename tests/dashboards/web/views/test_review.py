@@ -262,3 +262,33 @@ async def test_the_cli_counts_labels_of_the_page(tmp_path, word):
         query = Query(since=0.0, until=time.time() + 1.0, app="shop", metric="faithfulness")
         first, rated = shown(page), [one.sample_id for one in await w.store.ratings(query)]
     assert rated == [first] == drawn([f"shop{number}" for number in range(12)], 1)
+
+
+async def test_the_judge_is_checked_on_the_labelled_answers_when_asked(tmp_path):
+    async with judging_world(tmp_path) as w:
+        await fill(w, 60, session=EVIL)
+        said = [
+            Supplement(
+                id=f"l{at}", received_at=w.site.clock(), source="feedback", exchange_id=f"shop{at}", label="fail"
+            )
+            for at in range(60)
+        ]
+        await w.store.supplement(said)
+        before = await w.page(HERE)
+        page = await w.page(f"{HERE}&check=1")
+    assert "Check the judge" in before.words
+    assert "Judge and people" not in before.words
+    assert "60 labelled answers, judged by judge-1" in page.words
+    points = [tag for tag, attributes in page.elements if attributes.get("class") == "point"]
+    assert points == ["circle", "circle"]  # scores of .13 and of .91
+    assert not list(page.misaligned())
+    assert "calibration error 0.65" in page.words
+    assert page.words.count("people: fail") == 10
+    assert "SECRET" in page.words  # the reason of the judge, for answers that have a label
+
+
+async def test_without_labels_there_is_nothing_to_check(tmp_path):
+    async with judging_world(tmp_path) as w:
+        await fill(w)
+        page = await w.page(f"{HERE}&check=1")
+    assert "No labelled answer has a score." in page.words

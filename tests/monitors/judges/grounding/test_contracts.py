@@ -9,6 +9,7 @@ import pytest
 
 from gaugeway.records import Score, Skipped
 from tests.support.grounding import ALSO_TRUE, FALSE, KINDS, PASSAGES, TRUE, Opened, run, sample, table
+from tests.support.llm_server import LLMServer, Reply
 from tests.support.verifier_server import HIGH, LOW, VerifierServer
 
 SURE = {
@@ -43,6 +44,24 @@ def test_the_unsupported_spans_are_places_in_the_answer(name):
     assert {answer[one["start"] : one["end"]] == one["text"] for one in bad["spans"]} == {True}
     assert " ".join(one["text"].strip() for one in bad["spans"])[:6] == FALSE[:6]
     assert bad["verdict"] == ("contradicted" if name == "lettucedetect chat" else "not_mentioned")
+    types = {(one.get("category"), one.get("subcategory")) for one in bad["spans"]}
+    assert types == {("contradiction", "numerical") if name == "lettucedetect chat" else (None, None)}
+
+
+def test_types_that_a_server_adds_to_its_spans_are_in_the_evidence():
+    """What `HallucinationDetector(..., taxonomy_head=...).predict(..., output_format="spans")` of 0.2.3 returns."""
+    typed = {"category": "fabricated_reference", "subcategory": "entity"}
+
+    def answer(request):
+        at = request.body["answer"].index(FALSE)
+        span = {"start": at, "end": at + len(FALSE), "text": FALSE, "hallucination_score": 0.9, **typed}
+        return Reply(body=json.dumps({"predictions": [span]}).encode())
+
+    with LLMServer(answer, api_path="") as server:
+        (found,) = run(Opened(table("lettucedetect spans", server.url)), sample(f"{TRUE} {FALSE}"))
+    (span,) = found.outcome.evidence[1]["spans"]
+    assert {key: span[key] for key in typed} == typed
+    assert found.outcome.evidence[1]["verdict"] == "not_mentioned"
 
 
 def test_the_requests_are_those_of_the_contracts():
