@@ -91,6 +91,16 @@ def since_option(default: str) -> Callable[[F], F]:
     )
 
 
+def judge_kind_option() -> Callable[[F], F]:
+    """Add `--judge-kind`: what the judge is, as `judge.kind`."""
+    return click.option(
+        "--judge-kind",
+        type=click.Choice(["llm", "decisions", "systemone"]),
+        envvar="GAUGEWAY_JUDGE_KIND",
+        help="Whether the judge writes verdicts, or answers typed questions with probabilities. [judge.kind]",
+    )
+
+
 def map_option(meaning: str) -> Callable[[F], F]:
     """Add `--map`, which `mapped_fields` reads."""
     return click.option("--map", "mapped", multiple=True, metavar="FIELD=NAME", help=meaning)

@@ -122,12 +122,15 @@ class JsonEndpoint(Judge):
             raise JudgeError("connection", self._clean(f"{type(error).__name__}: {error}")) from None
         if reply.status_code != httpx.codes.OK:
             raise self._refused(reply)
-        self._meter.count(time.perf_counter() - started, self._protocol.tokens(reply.content, reply.headers))
+        self._count(time.perf_counter() - started, reply)
         try:
             return self._protocol.read(request, reply.content)
         except (ValueError, RecursionError) as error:
             self._observer.unusable(self._model, "wrong_shape")
             raise JudgeError("unreadable", self._clean(str(error))) from None
+
+    def _count(self, seconds: float, reply: httpx.Response) -> None:
+        self._meter.count(seconds, self._protocol.tokens(reply.content, reply.headers))
 
     def _refused(self, reply: httpx.Response) -> JudgeError:
         status, text = reply.status_code, reply.text[:_EXAMINED]
