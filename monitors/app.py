@@ -453,7 +453,7 @@ def _engine(
     if judging is not None and kept and config.alerts.cause_samples:
         extra = CauseJudging(
             store,
-            [metric for metric in judged if metric.name not in of_conversations],
+            [metric for metric in judged if metric.name not in of_conversations and "~" not in metric.name],
             samples=config.alerts.cause_samples,
             allowed=judging.is_available,
             on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),

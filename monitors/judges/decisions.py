@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import httpx
 import msgspec
@@ -18,10 +17,10 @@ from monitors.judges.middleware import Wrapper
 from monitors.judges.middleware.cache import fingerprint
 
 YES = "yes"
-Kind: TypeAlias = Literal["decisions", "systemone"]
-Pairs: TypeAlias = list[tuple[object, object]]
-_LEAST_TOTAL, _MOST_TOTAL = 0.5, 1.01
-"""The probabilities of the options that were offered add up to about 1; less is on options that were not offered."""
+_Asked: TypeAlias = tuple[str, str, list[str]]
+_Given: TypeAlias = tuple[Any, Any, list[tuple[object, object]]]
+_LEAST, _MOST = 0.5, 1.01
+"""What the probabilities of the options that were offered may add up to; the rest is on options that were not."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +37,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers by name of the question: the probability of each option; `YES` alone is that of a statement.
+    """The answers by name of the question: the probability of each option, in order; `YES` alone is a statement's.
 
     `refused` questions were declined by the model, the answers to `unreadable` ones hold no probabilities: both are
     not among the `answers`.
@@ -49,123 +48,87 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
 
 
-class Api(ABC):
-    """How questions and answers are written on the wire."""
+class Api:
+    """`POST /decisions` of OpenAI, as in `openai.types` 3.57: at most 400 questions, answered in their order."""
 
-    path: ClassVar[str]
-    version: ClassVar[str]
-    most: ClassVar[int]
-    """Questions of one request."""
+    path, version, most = "/decisions", "decisions1", 400
+    """`most` questions are asked in one request."""
 
     def __init__(self, model: str) -> None:
         self._model = model
 
-    @abstractmethod
     def body(self, prompt: Prompt, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the request about the texts of a prompt."""
-
-    @abstractmethod
-    def _matched(self, asked: Any, answers: Any) -> Iterable[tuple[str, tuple[str, ...], Any, Pairs]]:
-        """Yield name and options of each question, its answer, and what the answer says as (option, probability).
-
-        Raises ValueError where it is not certain which answer belongs to which question.
-        """
-
-    def read(self, request: bytes, reply: bytes) -> Decided:
-        """Return the answers in a reply. Raises ValueError when they cannot be matched with the questions."""
-        try:
-            found = json.loads(reply)  # NaN, which is no JSON, spoils one answer, not the reply
-            if not isinstance(found, dict):
-                raise ValueError("the reply is no JSON object")  # noqa: TRY004 - the caller expects it
-            matched = list(self._matched(json.loads(request)["questions"], found.get("answers")))
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"the reply holds no answers: {type(error).__name__}") from None
-        answers, refused = {}, 0
-        for name, options, answer, pairs in matched:
-            if isinstance(answer, dict) and answer.get("type") == "refusal":
-                refused += 1
-            elif (probabilities := _distribution(options, pairs)) is not None:
-                answers[name] = probabilities
-        return Decided(answers=answers, refused=refused, unreadable=len(matched) - len(answers) - refused)
-
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
-        """Return the input tokens that the server counted."""
-        return usage(reply)[0]
-
-
-def _distribution(options: tuple[str, ...], pairs: Pairs) -> dict[str, float] | None:
-    """Return the probability of each option, which add up to 1; None for what is no distribution over them.
-
-    >>> _distribution((), [("yes", 1.0000001)]), _distribution(("a", "b"), [("a", 0.75), ("b", 0.25)])
-    ({'yes': 1.0}, {'a': 0.75, 'b': 0.25})
-    >>> _distribution(("a", "b"), [("c", 0.9), ("a", 0.1)]), _distribution((), [("yes", float("nan"))])
-    (None, None)
-    """
-    found: dict[object, float] = {}
-    for option, value in pairs:
-        if option in found or isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        try:
-            found[option] = probability(value)
-        except (ValueError, OverflowError):
-            return None
-    if not options:
-        return {YES: found[YES]} if YES in found else None
-    total = sum(found.get(option, 0.0) for option in options)
-    if not _LEAST_TOTAL <= total <= _MOST_TOTAL:
-        return None
-    return {option: found.get(option, 0.0) / total for option in options}
-
-
-class OpenAIDecisions(Api):
-    """`POST /decisions`, as in `openai.types` 3.57: at most 400 questions, answered in their order."""
-
-    path, version, most = "/decisions", "decisions 1", 400
-
-    def body(self, prompt: Prompt, questions: Sequence[Question]) -> dict[str, Any]:
         texts = (("system", prompt.system), ("user", prompt.user))
         return {
             "model": self._model,
             "input": [{"type": "message", "role": role, "content": text} for role, text in texts],
-            "questions": [_openai_question(question) for question in questions],
+            "questions": [self._written(question) for question in questions],
             # The same text is sent again for its further questions and when a request is repeated.
             "prompt_cache_key": fingerprint(prompt).hex(),
             "prompt_cache_options": {"ttl": "30m"},
         }
 
-    def _matched(self, asked: Any, answers: Any) -> Iterable[tuple[str, tuple[str, ...], Any, Pairs]]:
-        if len(answers) != len(asked):
-            raise ValueError(f"expected {len(asked)} answers, got {len(answers)}")
-        names = [answer.get("name") for answer in answers]
-        by_name = dict(zip(names, answers, strict=True)) if any(name is not None for name in names) else None
-        if by_name is not None and set(by_name) != {question["name"] for question in asked}:
-            raise ValueError("the answers have other names than the questions")
-        for place, question in enumerate(asked):
-            answer = answers[place] if by_name is None else by_name[question["name"]]
-            options = tuple(choice["value"] for choice in question.get("choices", ()))
-            options += tuple(level["label"] for level in question.get("levels", ()))
-            yield question["name"], options, answer, _openai_pairs(answer, question["type"])
+    def read(self, request: bytes, reply: bytes) -> Decided:
+        """Return the answers in a reply. Raises ValueError when they cannot be matched with the questions."""
+        try:
+            # Python's reader takes NaN, which then spoils one answer and not the whole reply.
+            asked, given = self._asked(json.loads(request)["questions"]), self._given(json.loads(reply)["answers"])
+        except (TypeError, LookupError, AttributeError) as error:
+            raise ValueError(f"the reply holds no answers: {type(error).__name__}") from None
+        names = [name for name, _, _ in asked]
+        if len(given) != len(asked):
+            raise ValueError(f"expected {len(asked)} answers, got {len(given)}")
+        if any(name is not None for name, _, _ in given):
+            given = sorted(given, key=lambda answer: names.index(answer[0]))  # ValueError for any other name
+            if [name for name, _, _ in given] != names:
+                raise ValueError("two answers have the same name")
+        answers, refused = {}, 0
+        for (name, kind, options), (_, answered, pairs) in zip(asked, given, strict=True):
+            refused += answered == "refusal"
+            if answered == kind and (probabilities := _distribution(options, pairs)) is not None:
+                answers[name] = probabilities
+        return Decided(answers=answers, refused=refused, unreadable=len(asked) - len(answers) - refused)
 
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+        """Return the input tokens that the server counted."""
+        return usage(reply)[0]
 
-def _openai_question(question: Question) -> dict[str, Any]:
-    kind = "score" if question.ordered else "choice" if question.options else "predicate"
-    key = "label" if question.ordered else "value"
-    options = [
-        {key: option} | ({"description": question.meanings[option]} if option in question.meanings else {})
-        for option in question.options
-    ]
-    written = {"type": kind, "name": question.name, "instructions": question.instructions}
-    return written | ({"levels" if question.ordered else "choices": options} if options else {})
+    def _written(self, question: Question) -> dict[str, Any]:
+        kind, key = ("score", "label") if question.ordered else ("choice", "value")
+        known = question.meanings
+        options = [{key: each} | ({"description": known[each]} if each in known else {}) for each in question.options]
+        written = {
+            "type": kind if options else "predicate",
+            "name": question.name,
+            "instructions": question.instructions,
+        }
+        return written | ({"levels" if question.ordered else "choices": options} if options else {})
 
+    def _asked(self, questions: Any) -> list[_Asked]:
+        """Return name, type and options of the questions of a request."""
+        return [
+            (
+                each["name"],
+                each["type"],
+                [each_option.get("label", each_option.get("value")) for each_option in options],
+            )
+            for each in questions
+            for options in [each.get("choices") or each.get("levels") or []]
+        ]
 
-def _openai_pairs(answer: Any, kind: str) -> Pairs:
-    if answer.get("type") != kind:
-        return []
-    if kind == "predicate":
-        return [(YES, answer.get("probability"))]
-    key = "label" if kind == "score" else "value"
-    listed = answer.get("probabilities")
-    return [(each.get(key), each.get("probability")) for each in listed] if isinstance(listed, list) else []
+    def _given(self, answers: Any) -> list[_Given]:
+        """Return name, type and pairs of option and probability of the answers of a reply."""
+        return [
+            (
+                each.get("name"),
+                each.get("type"),
+                [(pair.get("label", pair.get("value")), pair.get("probability")) for pair in each["probabilities"]]
+                if isinstance(each.get("probabilities"), list)
+                else [(YES, each.get("probability"))],
+            )
+            for each in answers
+        ]
 
 
 class SystemOne(Api):
@@ -174,50 +137,55 @@ class SystemOne(Api):
     How many questions a request may hold is not published; 64 are assumed.
     """
 
-    path, version, most = "/systemone", "systemone 1", 64
+    path, version, most = "/systemone", "systemone1", 64
 
     def body(self, prompt: Prompt, questions: Sequence[Question]) -> dict[str, Any]:
         state = f"{prompt.system}\n\n{prompt.user}"
-        return {"model": self._model, "state": state, "questions": {each.name: _typed(each) for each in questions}}
+        return {
+            "model": self._model,
+            "state": state,
+            "questions": {each.name: self._written(each) for each in questions},
+        }
 
-    def _matched(self, asked: Any, answers: Any) -> Iterable[tuple[str, tuple[str, ...], Any, Pairs]]:
-        if set(answers) != set(asked):
-            raise ValueError("the answers have other names than the questions")
-        for name, question in asked.items():
-            answer, criteria, kind = answers[name], question.get("criteria", ()), question["type"]
-            pairs: Pairs = []
-            if answer.get("type") == kind:
-                shares = answer.get("probabilities")
-                pairs = [(YES, answer.get("noul"))] if kind == "noul" else list(shares.items())
-            if kind != "score":
-                yield name, tuple(criteria), answer, pairs
-            else:
-                options = tuple(f"{place}" for place in range(len(criteria)))
-                yield name, options, answer, pairs
+    def _written(self, question: Question) -> dict[str, Any]:
+        meanings = {option: question.meanings.get(option, option) for option in question.options}
+        kind, criteria = ("score", [*meanings.values()]) if question.ordered else ("choice", meanings)
+        written = {"type": kind if meanings else "noul", "instructions": question.instructions}
+        return written | ({"criteria": criteria} if meanings else {})
 
+    def _asked(self, questions: Any) -> list[_Asked]:
+        return [
+            (name, each["type"], [str(place) if each["type"] == "score" else option for place, option in options])
+            for name, each in questions.items()
+            for options in [enumerate(each.get("criteria", ()))]
+        ]
 
-def _typed(question: Question) -> dict[str, Any]:
-    kind = "score" if question.ordered else "choice" if question.options else "noul"
-    written: dict[str, Any] = {"type": kind, "instructions": question.instructions}
-    if question.ordered:
-        labels = [f"{option}: {meaning}" for option in question.options if (meaning := question.meanings.get(option))]
-        written["criteria"] = labels if len(labels) == len(question.options) else list(question.options)
-    elif question.options:
-        written["criteria"] = {option: question.meanings.get(option, option) for option in question.options}
-    return written
+    def _given(self, answers: Any) -> list[_Given]:
+        return [
+            (name, each.get("type"), list((each.get("probabilities") or {YES: each.get("noul")}).items()))
+            for name, each in answers.items()
+        ]
 
 
-APIS: dict[Kind, type[Api]] = {"decisions": OpenAIDecisions, "systemone": SystemOne}
+APIS: dict[str, type[Api]] = {"decisions": Api, "systemone": SystemOne}
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
+def _distribution(options: Sequence[str], pairs: Sequence[tuple[object, object]]) -> dict[str, float] | None:
+    """Return the probability of each option, which add up to 1; None for what is no distribution over them.
 
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
+    >>> _distribution((), [("yes", 1.0000001)]), _distribution(("a", "b"), [("a", 0.75), ("b", 0.25)])
+    ({'yes': 1.0}, {'a': 0.75, 'b': 0.25})
+    >>> _distribution(("a", "b"), [("c", 0.9), ("a", 0.1)]), _distribution((), [("yes", float("nan"))])
+    (None, None)
+    """
+    try:
+        found = {option: probability(float(str(value))) for option, value in pairs if isinstance(value, int | float)}
+    except (ValueError, TypeError):
+        return None
+    if len(found) < len(pairs) or not options:  # a value that is no number, or an option named twice
+        return {YES: found[YES]} if not options and YES in found else None
+    total = sum(found.get(option, 0.0) for option in options)
+    return {each: found.get(each, 0.0) / total for each in options} if _LEAST <= total <= _MOST else None
 
 
 def usage(reply: bytes) -> tuple[int, int, int]:
@@ -227,12 +195,13 @@ def usage(reply: bytes) -> tuple[int, int, int]:
     (9, 2, 4)
     """
     try:
-        found = msgspec.convert(json.loads(reply).get("usage"), _Usage | None) or _Usage()
-    except (ValueError, AttributeError, RecursionError):
+        found = json.loads(reply)["usage"]
+        counts = found.get("input_tokens"), found.get("output_tokens")
+        cached = (found.get("input_tokens_details") or {}).get("cached_tokens")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return 0, 0, 0
-    details = found.input_tokens_details
-    counts = found.input_tokens, found.output_tokens, details and details.cached_tokens
-    return tuple(token_count(count) or 0 for count in counts)  # type: ignore[return-value]  # three of them
+    tokens_in, tokens_out, of_cache = (token_count(count) or 0 for count in (*counts, cached))
+    return tokens_in, tokens_out, of_cache
 
 
 class DecisionEndpoint(JsonEndpoint):
@@ -267,19 +236,17 @@ class DecisionJudge(Wrapper):
         self.verdicts = verdicts
         self.version = api.version
 
-    async def decide(self, prompt: Prompt, questions: Sequence[Question]) -> Decided:
-        """Ask about the texts of a prompt, in as many requests as the questions need. Raises JudgeError.
+    async def decide(self, prompt: Prompt, questions: Sequence[Question]) -> dict[str, dict[str, float]]:
+        """Ask about the texts of a prompt, in as many requests as the questions need; return the answers by name.
 
-        One request follows the other, so that the server's cache holds the texts already.
+        Questions that were not answered are left out. One request follows the other, so that the server's cache holds
+        the texts already. Raises JudgeError.
         """
         answers: dict[str, dict[str, float]] = {}
-        refused = unreadable = 0
         for first in range(0, len(questions), self._api.most):
             body = self._api.body(prompt, questions[first : first + self._api.most])
-            found = await self.ask(replace(prompt, user=msgspec.json.encode(body).decode()), Decided)
-            answers |= found.answers
-            refused, unreadable = refused + found.refused, unreadable + found.unreadable
-        return Decided(answers=answers, refused=refused, unreadable=unreadable)
+            answers |= (await self.ask(replace(prompt, user=msgspec.json.encode(body).decode()), Decided)).answers
+        return answers
 
     async def aclose(self) -> None:
         await super().aclose()

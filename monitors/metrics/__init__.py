@@ -9,6 +9,8 @@ from gaugeway.signals import RISING
 from monitors.metrics.judged.prompts import Datum, Template
 
 __all__ = [
+    "ANCHOR",
+    "DISAGREEMENT",
     "Datum",
     "Metric",
     "Template",
@@ -16,6 +18,10 @@ __all__ = [
     "scores_at_once",
     "scores_conversations",
 ]
+
+
+ANCHOR, DISAGREEMENT = "~anchor", "~disagreement"
+"""Ends of the names of a metric's scores by the LLM judge beside decisions, and of the difference of the two."""
 
 
 class Metric(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,368 +17,203 @@ from gaugeway.data_files import table
 from gaugeway.records import Sample, Score, Skipped
 from gaugeway.text.lexical.sentences import sentence_places
 from monitors.judges import JudgeError
-from monitors.judges.decisions import YES, Decided, DecisionJudge, Question
-from monitors.metrics import Metric, conversation_outcome, lower_is_better
-from monitors.metrics import faithfulness as claims
-from monitors.metrics import reference_contexts as contexts
+from monitors.judges.decisions import YES, DecisionJudge, Question
+from monitors.metrics import ANCHOR, DISAGREEMENT, Metric, conversation_outcome
 from monitors.metrics.answer_relevancy import AnswerRelevancy
-from monitors.metrics.context_relevancy import ContextRelevancy
+from monitors.metrics.context_relevancy import ContextRelevancy, with_steps
+from monitors.metrics.faithfulness import Faithfulness, Hallucination
 from monitors.metrics.geval import GEval
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.follow_ups import history_of
-from monitors.metrics.judged.passage_verdicts import by_step
 from monitors.metrics.judged.prompts import Datum, Part, contexts_of, question_of, sent_contexts, unanswered
 from monitors.metrics.judged.single_flight import SingleFlight
+from monitors.metrics.reference_contexts import ContextUtilization
 
+Answer: TypeAlias = Mapping[str, float]
+Answers: TypeAlias = Mapping[str, Answer]
 MAX_SENTENCES = 1_000
-"""Sentences of a response about which questions are asked; a longer response is skipped as "too_long"."""
+"""Sentences of a response that are asked about; a longer one is skipped as "too_long"."""
 LEAST_ANSWERED = 2 / 3
 """Share of its questions that must be answered for a metric to score; a refusal may hide what is wrong."""
-_YES, _NO = 0.65, 0.35
-"""Probabilities beyond which a verdict of three is yes or no, as in DeepEval's decision mode; of two it is .5."""
-_HALF, _SHOWN = 0.5, 0.1
+_YES, _NO, _HALF = 0.65, 0.35, 0.5
+"""Probabilities beyond which a verdict of three is yes or no, and from which one of two is yes, as in DeepEval."""
 _LONG = 8_000
 """Characters from which a text is cut into sentences in a thread."""
 _ASKING = ("?", "\uff1f", "\u061f")
 _TEXTS = table("monitors.metrics", "decided.toml")
 _VERSION = sha256(json.dumps(_TEXTS, sort_keys=True).encode()).hexdigest()[:8]
+_SUPPORT = tuple(_TEXTS["verdicts"])
 CANNOT = "cannot be asked as questions with probabilities (judge.kind); an LLM judge in [judge.anchor] would compute it"
-Item = tuple[dict[str, Any], float | None]
-"""A piece of evidence and its probability; None where the question was not answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A sample with the places of the sentences of its response and of its reference."""
+class Exchange(NamedTuple):
+    """A sample, and the places of the sentences of its response."""
 
     sample: Sample
     sentences: Sequence[tuple[int, int]]
-    reference: Sequence[str]
-
-    def stated(self) -> Iterator[tuple[int, str]]:
-        """Yield number and text of the sentences that are no questions."""
-        for number, place in enumerate(self.sentences):
-            if not (text := self.sample.response[slice(*place)]).endswith(_ASKING):
-                yield number, text
 
 
-class DecidedMetric(ABC):
+class Asked(NamedTuple):
+    """A question, and what the evidence says it is about. Questions of one name are the same in every metric."""
+
+    question: Question
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a metric is asked: a score is `combine` of the `chance` that each answer gives what is good in `what`.
+
+    `needs` are the parts a sample must have, `shown` is the key under which evidence holds the chance, `definition`
+    what of the metric's options belongs to its version.
+    """
+
+    what: str
+    ask: Callable[[Exchange], Iterable[Asked]]
+    needs: tuple[Part, ...] = ()
+    chance: Callable[[Answer], float] = lambda answer: answer[YES]
+    combine: Callable[[Sequence[float]], float] = fmean
+    shown: str = "probability"
+    lenient: bool = False
+    definition: tuple[Any, ...] = ()
+
+
+class DecidedMetric:
     """A metric with the name, meaning and range of `of`, an LLM's; its version is another."""
 
-    needs: ClassVar[tuple[Part, ...]] = ("response", "contexts")
+    def __init__(self, decisions: Decisions, name: str, of: Any, way: Way) -> None:
+        self._decisions, self._of, self.way = decisions, of, way
+        self.name, self.judge = name, decisions.judge.model
+        verdicts = ["verdicts"] if decisions.judge.verdicts else []
+        own = [sha256(msgspec.json.encode(way.definition)).hexdigest()[:8]] if way.definition else []
+        self.version = "-".join(["1", *decisions.version, *own, *verdicts])
 
-    def __init__(self, decisions: Decisions, name: str, of: Any, options: Mapping[str, Any]) -> None:
-        self._decisions = decisions
-        self._options = options
-        self.name = name
-        self.judge = decisions.judge.model
-        self.lower_is_better = bool(getattr(of, "lower_is_better", False))
-        self.of_conversations = bool(getattr(of, "of_conversations", False))
-        for attribute in ("measures", "review_question"):
-            if (value := getattr(of, attribute, None)) is not None:
-                setattr(self, attribute, value)
-        self.version = "-".join(["1", *decisions.version, *self._more_version()])
-
-    def _more_version(self) -> list[str]:
-        return ["verdicts"] if self._decisions.judge.verdicts else []
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)  # what the class declares: measures, lower_is_better, ...
 
     def skipped(self, sample: Sample) -> Skipped | None:
         """Return why there is nothing to ask about a sample."""
-        return unanswered(sample, *self.needs)
-
-    @abstractmethod
-    def questions(self, exchange: Exchange) -> Iterator[Question]:
-        """Yield the questions about an exchange; a name stands for the same question in every metric."""
-
-    @abstractmethod
-    def read(self, exchange: Exchange, found: Decided) -> Score | Skipped:
-        """Return the score that the answers give. Raises JudgeError when too few questions were answered."""
+        return unanswered(sample, *self.way.needs) if self.way.needs else conversation_outcome.unscorable(sample)
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := self.skipped(sample)) is not None:
             return skipped
         exchange, found = await self._decisions.about(sample)
-        return Skipped("too_long") if found is None else self.read(exchange, found)
+        if found is None:
+            return Skipped("too_long")
+        values, evidence = list[float](), list[dict[str, Any]]()
+        for question, about in self.way.ask(exchange):
+            if (answer := found.get(question.name)) is None:
+                evidence.append({**about, "not_answered": question.name})
+                continue
+            chance = self.way.chance(answer)
+            values.append(self._value(question, chance))
+            evidence.append({**about, **_shown(question, answer), self.way.shown: round(chance, 4)})
+        if not evidence:
+            return Skipped("no_claims")
+        lacking = len(evidence) - len(values)
+        if not values or len(values) < LEAST_ANSWERED * len(evidence):
+            raise JudgeError("refused", f"{lacking} of {len(evidence)} questions were not answered")
+        value = min(1.0, max(0.0, self.way.combine(values)))
+        reason = f"{self.way.what}: {value:.2f}" + (f"; {lacking} of {len(evidence)} not answered" if lacking else "")
+        if self.way.shown == "ratio":
+            return Score(value, reason, with_steps(exchange.sample, None, evidence))
+        return Score(value, reason, tuple(evidence))
 
-    def _mean(self, items: Sequence[Item], what: str, verdict: Callable[[float], float] | None = None) -> Score:
-        """Return the mean over the items whose question was answered."""
-        known = [probability for _, probability in items if probability is not None]
-        if len(known) < LEAST_ANSWERED * len(items):
-            raise JudgeError("refused", f"{len(items) - len(known)} of {len(items)} questions were not answered")
-        values = list(map(verdict or self._two_way, known))
-        lacking = f"; {len(items) - len(known)} not answered" if len(known) < len(items) else ""
-        evidence = tuple(
-            part | ({"refused": True} if chance is None else {"probability": round(chance, 4)})
-            for part, chance in items
-        )
-        return Score(fmean(values), f"{what}: {sum(values):.2f} of {len(values)}{lacking}", evidence)
-
-    def _two_way(self, probability: float) -> float:
-        return float(probability >= _HALF) if self._decisions.judge.verdicts else probability
+    def _value(self, question: Question, chance: float) -> float:
+        """Return the chance, or with `mode = "verdicts"` the verdict that it is turned into."""
+        if not self._decisions.judge.verdicts or question.options not in ((), _SUPPORT):
+            return chance
+        if not question.options:
+            return float(chance >= _HALF)
+        return float(chance >= _NO if self.way.lenient else chance > _YES)
 
 
-def _yes(found: Decided, name: str) -> float | None:
-    return None if (answer := found.answers.get(name)) is None else answer[YES]
+def _shown(question: Question, answer: Answer) -> dict[str, Any]:
+    """Return what evidence says of an answer with several options."""
+    if not question.options:
+        return {}
+    shown = {"probabilities": {option: round(chance, 4) for option, chance in answer.items()}}
+    return shown | ({"verdict": max(answer, key=answer.__getitem__)} if question.options == _SUPPORT else {})
 
 
 def _support(name: str, instructions: str) -> Question:
-    meanings = _TEXTS["verdicts"]
-    return Question(name=name, instructions=instructions, options=tuple(meanings), meanings=meanings)
+    return Question(name=name, instructions=instructions, options=_SUPPORT, meanings=_TEXTS["verdicts"])
 
 
-def _likeliest(answer: Mapping[str, float]) -> str:
-    return max(answer, key=answer.__getitem__)
+def _sentences(exchange: Exchange) -> Iterator[Asked]:
+    for number, (start, end) in enumerate(exchange.sentences):
+        if not (text := exchange.sample.response[start:end]).endswith(_ASKING):
+            question = _support(f"s{number}", _TEXTS["supported"].replace("NUMBER", str(number)))
+            yield Asked(question, {"claim": text, "start": start, "end": end})
 
 
-class _Faithfulness(DecidedMetric):
-    def _more_version(self) -> list[str]:
-        lenient = ["contradiction_only"] if self._options.get("contradiction_only") else []
-        return [*lenient, *super()._more_version()]
-
-    def questions(self, exchange: Exchange) -> Iterator[Question]:
-        for number, _ in exchange.stated():
-            yield _support(f"s{number}", _TEXTS["supported"].replace("NUMBER", str(number)))
-
-    def read(self, exchange: Exchange, found: Decided) -> Score | Skipped:
-        lenient, items = bool(self._options.get("contradiction_only")), list[Item]()
-        for number, text in exchange.stated():
-            start, end = exchange.sentences[number]
-            part: dict[str, Any] = {"claim": text, "start": start, "end": end}
-            if (answer := found.answers.get(f"s{number}")) is None:
-                items.append((part, None))
-                continue
-            part |= {"verdict": _likeliest(answer), "probabilities": {key: round(p, 4) for key, p in answer.items()}}
-            items.append((part, 1.0 - answer["contradicted"] if lenient else answer["supported"]))
-        if not items:
-            return Skipped("no_claims")
-        what = "sentences that the contexts do not contradict" if lenient else "sentences that the contexts support"
-        return self._mean(items, what, lambda chance: self._three_way(chance, borderline=lenient))
-
-    def _three_way(self, probability: float, *, borderline: bool) -> float:
-        if not self._decisions.judge.verdicts:
-            return probability
-        return float(probability >= _NO if borderline else probability > _YES)
-
-
-class _OfPassages(DecidedMetric):
-    """A statement about every passage; `prefix` begins the names of the questions."""
-
-    prefix: ClassVar[str]
-    key: ClassVar[str]
-    what: ClassVar[str]
-
-    def questions(self, exchange: Exchange) -> Iterator[Question]:
-        reference = json.dumps(exchange.sample.reference, ensure_ascii=False)
+def _passages(key: str) -> Callable[[Exchange], Iterator[Asked]]:
+    def ask(exchange: Exchange) -> Iterator[Asked]:
         for index in sent_contexts(exchange.sample):
-            text = _TEXTS[self.key].replace("NUMBER", str(index)).replace("TEXT", reference)
-            yield Question(name=f"{self.prefix}{index}", instructions=text)
+            text = _TEXTS[key].replace("NUMBER", str(index))
+            yield Asked(Question(name=f"{key}{index}", instructions=text), {"context": index})
 
-    def read(self, exchange: Exchange, found: Decided) -> Score | Skipped:
-        indexes = sent_contexts(exchange.sample)
-        chances = {index: _yes(found, f"{self.prefix}{index}") for index in indexes}
-        items = [(self._evidence(index, chance), chance) for index, chance in chances.items()]
-        score = self._mean(items, self.what)
-        given = [(index, self._two_way(chance)) for index, chance in chances.items() if chance is not None]
-        return Score(
-            self._value([value for _, value in given]), score.reason, (*score.evidence, *self._more(exchange, given))
-        )
-
-    def _evidence(self, index: int, chance: float | None) -> dict[str, Any]:
-        return {"context": index} | ({} if chance is None else {"ratio": round(chance, 4)})
-
-    def _value(self, values: Sequence[float]) -> float:
-        return fmean(values)
-
-    def _more(self, exchange: Exchange, given: Sequence[tuple[int, float]]) -> Iterator[dict[str, Any]]:  # noqa: ARG002 - a default
-        yield from ()
+    return ask
 
 
-class _Hallucination(_OfPassages):
-    prefix, key, what = "c", "contradicted", "contexts that the response contradicts"
-
-    def _evidence(self, index: int, chance: float | None) -> dict[str, Any]:
-        return {"context": index} | ({} if chance is None else {"contradicted": chance >= _HALF})
+def _once(*keys: str, **choice: Any) -> Callable[[Exchange], list[Asked]]:
+    return lambda _: [Asked(Question(name=key, instructions=_TEXTS[key], **choice), {"asked": key}) for key in keys]
 
 
-class _ContextRelevancy(_OfPassages):
-    needs = ("question", "contexts")
-    prefix, key, what = "p", "relevant", "relevant contexts"
-
-    def _more(self, exchange: Exchange, given: Sequence[tuple[int, float]]) -> Iterator[dict[str, Any]]:
-        for (hop, tool), some in by_step(exchange.sample.contexts, given).items():
-            yield {"hop": hop, "tool": tool, "relevance": fmean(some)}
+def _ranked(values: Sequence[float]) -> float:
+    """Return sum over ranks k of P@k x v_k / sum of v_k: average precision where the values v are 0 or 1."""
+    ranks = (fmean(values[:rank]) * value for rank, value in enumerate(values, 1))
+    return sum(ranks) / total if (total := sum(values)) else 0.0
 
 
-class _ContextUtilization(_OfPassages):
-    """sum over ranks k of P@k x v_k / sum of v_k with probabilities as v; average precision where they are 0 or 1."""
-
-    needs: ClassVar[tuple[Part, ...]] = ("response", "question", "contexts")
-    prefix, key, what = "u", "used", "contexts that the response uses, in this order"
-
-    def _value(self, values: Sequence[float]) -> float:
-        total = sum(values)
-        precisions = (fmean(values[: rank + 1]) for rank in range(len(values)))
-        return min(1.0, sum(map(float.__mul__, precisions, values)) / total) if total else 0.0
+def _faithful(of: Any, options: Mapping[str, Any]) -> Way:  # noqa: ARG001 - as the other ways
+    if options.get("contradiction_only"):
+        what = "sentences that the contexts do not contradict"
+        return Way(what=what, needs=("response", "contexts"), ask=_sentences, lenient=True, definition=("lenient",),
+                   chance=lambda answer: 1.0 - answer["contradicted"])  # fmt: skip
+    what = "sentences that the contexts support"
+    return Way(what=what, needs=("response", "contexts"), ask=_sentences, chance=lambda answer: answer["supported"])
 
 
-class _ContextPrecision(_ContextUtilization):
-    needs = ("reference", "question", "contexts")
-    prefix, key, what = "r", "useful", "contexts useful for the reference, in this order"
+def _rubric(of: GEval, options: Mapping[str, Any]) -> Way:  # noqa: ARG001 - as the other ways
+    """Return how a criterion is asked: (sum of p(s) x s over the scores s - lowest) / (highest - lowest)."""
+    criterion, steps = of.criterion, [f"{number}. {step}" for number, step in enumerate(of.given_steps, 1)]
+    meanings = {str(score): criterion.meaning(score) for score in criterion.scores}
+    text = "\n".join([_TEXTS["rubric"].replace("TEXTS", ", ".join(criterion.texts)), criterion.text, *steps])
+    known = {score: meaning for score, meaning in meanings.items() if meaning}
+
+    def ask(exchange: Exchange) -> list[Asked]:
+        reference = json.dumps(exchange.sample.reference, ensure_ascii=False)
+        asked = f"{text}\nThe reference: {reference}" if "reference" in criterion.texts else text
+        question = Question(name=of.name, instructions=asked, options=tuple(meanings), ordered=True, meanings=known)
+        return [Asked(question, {"method": "decisions", "steps": list(of.given_steps)})]
+
+    def chance(answer: Answer) -> float:
+        return sum(level * chance for level, chance in enumerate(answer.values())) / (len(answer) - 1)
+
+    what, definition = "position on the scale", (criterion, of.given_steps)
+    return Way(what=what, needs=criterion.texts, ask=ask, chance=chance, definition=definition)
 
 
-class _ContextRecall(DecidedMetric):
-    needs = ("reference", "contexts")
-
-    def questions(self, exchange: Exchange) -> Iterator[Question]:
-        for number, text in enumerate(exchange.reference):
-            quoted = json.dumps(text, ensure_ascii=False)
-            yield _support(f"a{number}", _TEXTS["attributable"].replace("TEXT", quoted))
-
-    def read(self, exchange: Exchange, found: Decided) -> Score | Skipped:
-        items: list[Item] = []
-        for number, text in enumerate(exchange.reference):
-            answer = found.answers.get(f"a{number}")
-            items.append(({"claim": text}, None) if answer is None else (_claim(text, answer), answer["supported"]))
-        return (
-            self._mean(items, "sentences of the reference in the contexts") if items else Skipped("no_reference_claims")
-        )
-
-
-def _claim(text: str, answer: Mapping[str, float]) -> dict[str, Any]:
-    return {"claim": text, "verdict": _likeliest(answer)}
-
-
-class _AnswerRelevancy(DecidedMetric):
-    """P(addresses the question) x (1 - P(declines))."""
-
-    needs = ("response", "question")
-
-    def questions(self, exchange: Exchange) -> Iterator[Question]:  # noqa: ARG002 - as the base class
-        for name in ("addresses", "declines"):
-            yield Question(name=name, instructions=_TEXTS[name])
-
-    def read(self, exchange: Exchange, found: Decided) -> Score | Skipped:  # noqa: ARG002 - as the base class
-        addresses, declines = _yes(found, "addresses"), _yes(found, "declines")
-        if addresses is None or declines is None:
-            raise JudgeError("refused", "whether the response addresses the question, or declines, was not answered")
-        value = self._two_way(addresses) * (1.0 - self._two_way(declines))
-        evidence = {"addresses": round(addresses, 4), "declines": round(declines, 4), "probability": round(value, 4)}
-        return Score(value, f"addresses the question {addresses:.2f}, declines {declines:.2f}", (evidence,))
-
-
-class _Rubric(DecidedMetric):
-    """(sum of p(s) x s over the scale - lowest) / (highest - lowest), as `geval` scores."""
-
-    def __init__(self, decisions: Decisions, name: str, of: GEval, options: Mapping[str, Any]) -> None:
-        self._criterion, self._steps = of.criterion, of.given_steps
-        super().__init__(decisions, name, of, options)
-
-    def _more_version(self) -> list[str]:
-        return [sha256(msgspec.json.encode((self._criterion, self._steps))).hexdigest()[:8], *super()._more_version()]
-
-    def skipped(self, sample: Sample) -> Skipped | None:
-        return unanswered(sample, *self._criterion.texts)
-
-    def questions(self, exchange: Exchange) -> Iterator[Question]:
-        criterion, steps = self._criterion, [f"{number}. {step}" for number, step in enumerate(self._steps, 1)]
-        text = "\n".join([_TEXTS["rubric"].replace("TEXTS", ", ".join(criterion.texts)), criterion.text, *steps])
-        if "reference" in criterion.texts:
-            text += f"\nThe reference: {json.dumps(exchange.sample.reference, ensure_ascii=False)}"
-        meanings = {str(score): criterion.meaning(score) for score in criterion.scores}
-        options, known = tuple(meanings), {score: meaning for score, meaning in meanings.items() if meaning}
-        yield Question(name=self.name, instructions=text, options=options, ordered=True, meanings=known)
-
-    def read(self, exchange: Exchange, found: Decided) -> Score | Skipped:  # noqa: ARG002 - as the base class
-        if (answer := found.answers.get(self.name)) is None:
-            raise JudgeError("refused", "the rubric was not answered")
-        chances = dict(zip(self._criterion.scores, answer.values(), strict=True))
-        (lowest, highest), mean = self._criterion.scale, sum(score * chance for score, chance in chances.items())
-        value = min(1.0, max(0.0, (mean - lowest) / (highest - lowest)))
-        shown = {str(score): round(chance, 4) for score, chance in chances.items()}
-        evidence = {"method": "decisions", "probabilities": shown, "steps": list(self._steps)}
-        return Score(value, f"{mean:.2f} on a scale from {lowest} to {highest}, by decisions", (evidence,))
-
-
-class _OfConversation(DecidedMetric):
-    """One question about a whole conversation."""
-
-    key: ClassVar[str]
-
-    def skipped(self, sample: Sample) -> Skipped | None:
-        return conversation_outcome.unscorable(sample)
-
-    def questions(self, exchange: Exchange) -> Iterator[Question]:
-        yield Question(name=self.key, instructions=_TEXTS[self.key], **self._choice(exchange.sample))
-
-    def read(self, exchange: Exchange, found: Decided) -> Score | Skipped:
-        if (answer := found.answers.get(self.key)) is None:
-            raise JudgeError("refused", "the outcome was not answered")
-        value = self._value(answer)
-        turns = conversation_outcome.turns_of(exchange.sample.transcript)
-        shown = {option: round(chance, 4) for option, chance in answer.items()}
-        evidence = {"probabilities": shown, "turns": turns}
-        reason = ", ".join(f"{option} {chance:.2f}" for option, chance in answer.items() if chance >= _SHOWN)
-        return value if isinstance(value, Skipped) else Score(value, reason, (evidence,))
-
-    def _choice(self, sample: Sample) -> dict[str, Any]:  # noqa: ARG002 - a default
-        return {}
-
-    @abstractmethod
-    def _value(self, answer: Mapping[str, float]) -> float | Skipped: ...
-
-
-class _GoalMet(_OfConversation):
-    key = "goal"
-
-    def _choice(self, sample: Sample) -> dict[str, Any]:  # noqa: ARG002 - as the base class
-        return {"options": tuple(_TEXTS["outcomes"]), "meanings": _TEXTS["outcomes"]}
-
-    def _value(self, answer: Mapping[str, float]) -> float:
-        chances = {_likeliest(answer): 1.0} if self._decisions.judge.verdicts else answer
-        return min(1.0, chances.get("met", 0.0) + chances.get("partly_met", 0.0) / 2.0)
-
-
-class _GaveUp(_OfConversation):
-    key = "gave_up"
-
-    def _value(self, answer: Mapping[str, float]) -> float:
-        return self._two_way(answer[YES])
-
-
-_UNRESOLVED = "not met"
-
-
-class _TurnsToResolution(_OfConversation):
-    key = "resolved"
-
-    def _choice(self, sample: Sample) -> dict[str, Any]:
-        turns = conversation_outcome.turns_of(sample.transcript)
-        last = range(max(1, turns + 1 - conversation_outcome.MOST_MESSAGES), turns + 1)
-        return {"options": (_UNRESOLVED, *(f"turn {turn}" for turn in last))}
-
-    def _value(self, answer: Mapping[str, float]) -> float | Skipped:
-        if answer[_UNRESOLVED] >= _HALF:
-            return Skipped("not_resolved")
-        turns = {int(option.split()[1]): chance for option, chance in answer.items() if option != _UNRESOLVED}
-        if self._decisions.judge.verdicts:
-            return 1.0 / max(turns, key=turns.__getitem__)
-        return min(1.0, sum(chance / turn for turn, chance in turns.items()) / sum(turns.values()))
-
-
-_ASKED: Mapping[Any, type[DecidedMetric]] = {
-    claims.Faithfulness: _Faithfulness,
-    claims.Hallucination: _Hallucination,
-    AnswerRelevancy: _AnswerRelevancy,
-    ContextRelevancy: _ContextRelevancy,
-    contexts.ContextUtilization: _ContextUtilization,
-    contexts.ContextPrecision: _ContextPrecision,
-    contexts.ContextRecall: _ContextRecall,
-    GEval: _Rubric,
-    conversation_outcome.GoalMet: _GoalMet,
-    conversation_outcome.GaveUp: _GaveUp,
-    conversation_outcome.TurnsToResolution: _TurnsToResolution,
-}
-"""The metrics of an LLM judge that can be asked as questions with probabilities."""
+_OUTCOME = {"options": tuple(_TEXTS["outcomes"]), "meanings": _TEXTS["outcomes"]}
+_ANSWERED: tuple[Part, ...] = ("response", "question", "contexts")
+_WAYS: Mapping[Any, Callable[[Any, Mapping[str, Any]], Way] | Way] = {
+    Faithfulness: _faithful,
+    GEval: _rubric,
+    Hallucination: Way(what="contexts that the response contradicts", needs=("response", "contexts"),
+                       ask=_passages("contradicted")),
+    AnswerRelevancy: Way(what="the response addresses the question", needs=("response", "question"),
+                         ask=_once("addresses", "commits"), combine=math.prod),
+    ContextRelevancy: Way(what="relevant contexts", needs=("question", "contexts"), ask=_passages("relevant"),
+                          shown="ratio"),
+    ContextUtilization: Way(what="contexts that are used come first", needs=_ANSWERED, ask=_passages("used"),
+                                     combine=_ranked),
+    conversation_outcome.GoalMet: Way(what="goal met", ask=_once("goal", **_OUTCOME),
+                                      chance=lambda answer: answer["met"] + answer["partly_met"] / 2.0),
+    conversation_outcome.GaveUp: Way(what="gave up", ask=_once("gave_up")),
+}  # fmt: skip
+"""How the metrics of an LLM judge are asked as questions with probabilities; the others cannot be."""
 
 
 class Decisions:
@@ -387,44 +222,39 @@ class Decisions:
     def __init__(self, judge: DecisionJudge) -> None:
         self.judge = judge
         self._template = prompting.load("decisions")
-        self.version = judge.version.replace(" ", ""), self._template.version, _VERSION
+        self.version = judge.version, self._template.version, _VERSION
         self._metrics: list[DecidedMetric] = []
-        self._shared: SingleFlight[tuple[Exchange, Decided | None]] = SingleFlight()
+        self._shared: SingleFlight[tuple[Exchange, Answers | None]] = SingleFlight()
 
     def metric(
         self, name: str, factory: Any, arguments: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Metric | None:
         """Return the metric that `factory` makes for an LLM judge; None if it cannot be asked. Raises as `factory`."""
-        if (kind := _ASKED.get(factory)) is None:
+        if (way := _WAYS.get(factory)) is None:
             return None
         of = GEval(self.judge, **arguments, **options) if factory is GEval else factory
-        made = kind(self, name, of, options)
+        made = DecidedMetric(self, name, of, way if isinstance(way, Way) else way(of, options))
         self._metrics.append(made)
         return made
 
-    async def about(self, sample: Sample) -> tuple[Exchange, Decided | None]:
+    async def about(self, sample: Sample) -> tuple[Exchange, Answers | None]:
         """Return the answers to what all metrics ask about a sample; None if it is too long. Raises JudgeError."""
-        parts = sample.question, sample.response, sample.contexts, sample.history, sample.reference, sample.transcript
-        return await self._shared.get((sample.id, hash(parts)), lambda: self._ask(sample))
+        return await self._shared.get(_key(sample), lambda: self._ask(sample))
 
-    async def _ask(self, sample: Sample) -> tuple[Exchange, Decided | None]:
-        long = len(sample.response) + len(sample.reference or "") > _LONG
-        exchange = await asyncio.to_thread(_exchange, sample) if long else _exchange(sample)
-        if len(exchange.sentences) + len(exchange.reference) > MAX_SENTENCES:
+    async def _ask(self, sample: Sample) -> tuple[Exchange, Answers | None]:
+        exchange = await asyncio.to_thread(_cut, sample) if len(sample.response) > _LONG else _cut(sample)
+        if len(exchange.sentences) > MAX_SENTENCES:
             return exchange, None
-        whole = bool(sample.transcript)
-        asking = (one for one in self._metrics if one.of_conversations == whole and one.skipped(sample) is None)
-        questions = {question.name: question for metric in asking for question in metric.questions(exchange)}
+        asking = [metric for metric in self._metrics if metric.skipped(sample) is None]
+        questions = {asked.question.name: asked.question for metric in asking for asked in metric.way.ask(exchange)}
         if not questions:
-            return exchange, Decided(answers={})
-        data = conversation_outcome.shown(sample.transcript) if whole else _material(exchange)
+            return exchange, {}
+        data = conversation_outcome.shown(sample.transcript) if sample.transcript else _material(exchange)
         return exchange, await self.judge.decide(self._template.fill(data), list(questions.values()))
 
 
-def _exchange(sample: Sample) -> Exchange:
-    reference = sample.reference or ""
-    referred = [reference[slice(*place)] for place in sentence_places(reference)]
-    return Exchange(sample, tuple(sentence_places(sample.response)), referred)
+def _cut(sample: Sample) -> Exchange:
+    return Exchange(sample, tuple(sentence_places(sample.response)))
 
 
 def _material(exchange: Exchange) -> list[Datum]:
@@ -434,7 +264,9 @@ def _material(exchange: Exchange) -> list[Datum]:
     return [*contexts_of(sample), *history_of(sample), *question_of(sample), *numbered]
 
 
-ANCHOR, DISAGREEMENT = "~anchor", "~disagreement"
+def _key(sample: Sample) -> tuple[str, int]:
+    texts = sample.question, sample.response, sample.contexts, sample.history, sample.reference, sample.transcript
+    return sample.id, hash(texts)
 
 
 class Anchored:
@@ -444,35 +276,32 @@ class Anchored:
         self._metric = metric
         self._shared: SingleFlight[Score | Skipped] = SingleFlight()
         self.name, self.version = metric.name + ANCHOR, metric.version
-        self.judge = getattr(metric, "judge", None)
-        self.lower_is_better = lower_is_better(metric)
-        self.of_conversations = bool(getattr(metric, "of_conversations", False))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._metric, name)
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        parts = sample.question, sample.response, sample.contexts, sample.reference, sample.transcript
-        return await self._shared.get((sample.id, hash(parts)), lambda: self._score(sample))
+        async def score() -> Score | Skipped:
+            return await self._metric.score(sample)
 
-    async def _score(self, sample: Sample) -> Score | Skipped:
-        return await self._metric.score(sample)
+        return await self._shared.get(_key(sample), score)
 
 
-class Disagreement:
+class Disagreement(Anchored):
     """(decisions - anchor + 1) / 2 on the same exchange: .5 while both judges agree on average. NAME~disagreement."""
 
+    lower_is_better = False
+
     def __init__(self, decided: Metric, anchored: Anchored) -> None:
-        self._decided, self._anchored = decided, anchored
+        super().__init__(anchored)
+        self._decided = decided
         self.name = decided.name + DISAGREEMENT
         self.version = sha256(f"{decided.version} {anchored.version}".encode()).hexdigest()[:12]
-        self.judge = anchored.judge
-        self.of_conversations = anchored.of_conversations
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        both = await asyncio.gather(self._decided.score(sample), self._anchored.score(sample), return_exceptions=True)
-        for found in both:
-            if isinstance(found, BaseException):
-                raise found
-        decided, anchor = (found.value if isinstance(found, Score) else None for found in both)
-        if decided is None or anchor is None:
+        decided, anchor = await self._decided.score(sample), await super().score(sample)
+        if isinstance(decided, Skipped) or isinstance(anchor, Skipped):
             return Skipped("one_judge_only")
-        reason = f"decisions {decided:.2f}, anchor {anchor:.2f}"
-        return Score((decided - anchor + 1.0) / 2.0, reason, ({"decisions": decided, "anchor": anchor},))
+        reason = f"decisions {decided.value:.2f}, anchor {anchor.value:.2f}"
+        evidence = {"decisions": decided.value, "anchor": anchor.value}
+        return Score((decided.value - anchor.value + 1.0) / 2.0, reason, (evidence,))

@@ -18,7 +18,7 @@ from gaugeway.signals import RISING, SIGNALS
 from monitors.judges import MinimalJudge, adapted
 from monitors.judges.decisions import DecisionJudge
 from monitors.judges.grounding import Verifier
-from monitors.metrics import Metric, lower_is_better
+from monitors.metrics import ANCHOR, Metric, lower_is_better
 from monitors.metrics.conversation_outcome import Outcomes
 from monitors.metrics.decided import CANNOT, Anchored, Decisions, Disagreement
 from monitors.metrics.embeddings import MinimalEmbeddings
@@ -461,4 +461,5 @@ def on_by_default(name: str) -> bool:
 
 def zero_is_best(name: str) -> bool:
     """Whether 0 is the best value of a registered metric or a signal; for names in the store, without the metric."""
-    return name in RISING or bool(declared(name, "lower_is_better"))
+    plain = name.removesuffix(ANCHOR)
+    return plain in RISING or bool(declared(plain, "lower_is_better"))
