@@ -28,7 +28,7 @@ _FORECASTS = ("auto", "seasonal")
 FOR_SIGNALS = 0.25
 """Part of the budget for the default rules on signals, together."""
 _MEAN = "m0"
-_BOTH: tuple[Direction, ...] = ("drop", "rise")
+_BOTH: tuple[Direction | None, ...] = ("drop", "rise")
 _GIVEN = ("budget_per_s", _MEAN)
 """Arguments that the rule itself sets; an m0 among the options is accepted and ignored."""
 
@@ -79,19 +79,16 @@ def _defaults(
     """Return a rule with a learned baseline for every metric, and for every signal, without those that `own` replace.
 
     A signal that may change for the worse in both directions has a rule for each, and so has the disagreement of two
-    judges. What the anchor judges has none: decisions have the same metric of all traffic. A rule of one's own with a baseline
-    replaces the default one of the same metric, direction, severity and apps.
+    judges. What the anchor judges has none: decisions have the same metric of all traffic. A rule of one's own with a
+    baseline replaces the default one of the same metric, direction, severity and apps.
 
     >>> [(rule.metric, rule.direction) for rule in rules_of(Alerts(), [], ["abstained", "retriever_score"])]
     [('abstained', 'rise'), ('retriever_score', 'drop'), ('retriever_score', 'rise')]
     """
-    watched = [metric for metric in metrics if not metric.endswith(ANCHOR)]  # decisions have all its traffic
-    judges = [metric for metric in watched if metric.endswith(DISAGREEMENT)]
-    rules = (
-        *(Rule(metric=metric, baseline="auto") for metric in watched if not metric.endswith(DISAGREEMENT)),
-        *(Rule(metric=metric, baseline="auto", direction=way) for metric in judges for way in _BOTH),
-        *(Rule(metric=signal, baseline="auto", direction=way) for signal in signals for way in SIGNALS[signal].watched),
-    )
+    watched = [metric for metric in metrics if not metric.endswith(ANCHOR)]
+    directed = {metric: _BOTH if metric.endswith(DISAGREEMENT) else (None,) for metric in watched}
+    directed |= {signal: SIGNALS[signal].watched for signal in signals}
+    rules = [Rule(metric=metric, baseline="auto", direction=way) for metric, ways in directed.items() for way in ways]
 
     def name(rule: Rule) -> str:
         return name_of(rule, lower_is_better=is_flipped(rule, lower_is_better))

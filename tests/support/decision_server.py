@@ -34,24 +34,25 @@ def texts_in(text: str) -> Texts:
 
 
 def verbatim(name: str, options: list[str], texts: Texts) -> Any:
-    """Decide by what stands in the texts: a sentence is supported where a passage holds it word by word.
+    """Decide by what stands in the texts.
 
-    A sentence or passage with "not" contradicts; a passage is relevant if it shares the question's last word.
+    A sentence is supported where a passage holds it word by word; one with "not" contradicts the first passage. A
+    passage is relevant, and used, if it holds the last word of the question. Other choices take the last option.
     """
-    passages = texts.get("context", {})
-    kind, number = name[0], int(name[1:]) if name[1:].isdigit() else 0
-    if kind == "s" and options:
-        sentence = texts["sentence"][number]
-        supported = any(sentence in passage for passage in passages.values())
-        verdict = "supported" if supported else "contradicted" if " not " in sentence else "not_mentioned"
+    passages, sentences = texts.get("context", {}), texts.get("sentence", {})
+    kind = name.rstrip("0123456789")
+    number = int(name.removeprefix(kind) or 0)
+    if kind == "s":
+        supported = any(sentences[number] in passage for passage in passages.values())
+        verdict = "supported" if supported else "contradicted" if " not " in sentences[number] else "not_mentioned"
         return {option: float(option == verdict) for option in options}
-    if name[1:].isdigit():
-        answer = " ".join(texts.get("sentence", {}).values())
-        key = texts["question"][0].split()[-1].strip("?") if "question" in texts else ""
-        return float("not" in answer and str(number) in answer) if kind == "c" else float(key in passages[number])
+    if kind == "contradicted":
+        return float(number == 0 and any(" not " in sentence for sentence in sentences.values()))
+    if kind in ("relevant", "used"):
+        return float(texts["question"][0].split()[-1].strip("?") in passages[number])
     if options:
         return {option: float(place == len(options) - 1) for place, option in enumerate(options)}
-    return float(name == "addresses")
+    return float(name in ("addresses", "commits"))
 
 
 class DecisionServer(LLMServer):
@@ -66,6 +67,8 @@ class DecisionServer(LLMServer):
         super().__init__(*replies, self._decided)
         self._decide = decide
         self._tokens = tokens
+        self.valid = True
+        """Whether all answers have had the published types; those that had are checked against them."""
         self.reshape: Callable[[Any], Any] = lambda answers: answers
         """Changes the list (or mapping) of answers before it is sent."""
 
@@ -92,7 +95,7 @@ class DecisionServer(LLMServer):
             "total_tokens": tokens + output,
         }
         reply = {"answers": self.reshape(answers), "model": body["model"], "usage": usage}
-        if reply["answers"] is answers and not any("raw" in answer for answer in answers):
+        if self.valid and reply["answers"] is answers:
             Decision.model_validate(reply)
         return Reply(body=json.dumps(reply).encode())
 
@@ -103,6 +106,7 @@ class DecisionServer(LLMServer):
         options = [option[label] for option in question.get(key, [])]
         found = self._decide(name, options, texts)
         if isinstance(found, dict) and "raw" in found:
+            self.valid = False
             return {"name": name, "type": kind, **found["raw"]}
         if found is None:
             return {"name": name, "type": "refusal"}
