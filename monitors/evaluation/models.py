@@ -23,7 +23,7 @@ from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, AnchorComparison, AnchorWatch
 from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing, Prices
-from monitors.judges.decisions import APIS, DecisionEndpoint, DecisionJudge
+from monitors.judges.decisions import APIS, DecisionJudge
 from monitors.judges.first_tiers import ExactMatch, GroundingTier
 from monitors.judges.grounding import Verifier
 from monitors.judges.middleware.cache import AnswerFile, CachedJudge
@@ -377,6 +377,8 @@ def chat_endpoint(
 def _endpoint(settings: config.Judge, observer: Billing) -> Judge:
     price = price_of(settings, settings.prices)
     if settings.kind != "llm":
+        from monitors.judges.grounding.http import DecisionEndpoint  # noqa: PLC0415 - loads the HTTP client
+
         api = APIS[settings.kind](settings.model or "")
         address = api, settings.base_url or "", settings.api_key, settings.model or ""
         return DecisionEndpoint(*address, timeout_s=settings.timeout_s, price=price, observer=observer)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import httpx
 import msgspec
 
 from gaugeway.settings.bounds import token_count
 from monitors.judges import Judge, Prompt
-from monitors.judges.grounding.http import JsonEndpoint, probability
 from monitors.judges.middleware import Wrapper
 from monitors.judges.middleware.cache import fingerprint
 
 YES = "yes"
 _Asked: TypeAlias = tuple[str, str, list[str]]
 _Given: TypeAlias = tuple[Any, Any, list[tuple[object, object]]]
-_LEAST, _MOST = 0.5, 1.01
+_LOW, _HIGH = 0.5, 1.01
 """What the probabilities of the options that were offered may add up to; the rest is on options that were not."""
 
 
@@ -92,7 +91,7 @@ class Api:
 
     def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
         """Return the input tokens that the server counted."""
-        return usage(reply)[0]
+        return usage_in(reply)[0]
 
     def _written(self, question: Question) -> dict[str, Any]:
         kind, key = ("score", "label") if question.ordered else ("choice", "value")
@@ -170,6 +169,20 @@ class SystemOne(Api):
 APIS: dict[str, type[Api]] = {"decisions": Api, "systemone": SystemOne}
 
 
+_SLACK = 1e-3
+
+
+def probability(value: float) -> float:
+    """Return a score as a probability; rounding may put it just outside [0, 1]. Raises ValueError for others.
+
+    >>> probability(1.0000001)
+    1.0
+    """
+    if not (math.isfinite(value) and -_SLACK <= value <= 1.0 + _SLACK):
+        raise ValueError(f"score {value!r} is not in [0, 1]")
+    return min(1.0, max(0.0, value))
+
+
 def _distribution(options: Sequence[str], pairs: Sequence[tuple[object, object]]) -> dict[str, float] | None:
     """Return the probability of each option, which add up to 1; None for what is no distribution over them.
 
@@ -185,13 +198,13 @@ def _distribution(options: Sequence[str], pairs: Sequence[tuple[object, object]]
     if len(found) < len(pairs) or not options:  # a value that is no number, or an option named twice
         return {YES: found[YES]} if not options and YES in found else None
     total = sum(found.get(option, 0.0) for option in options)
-    return {each: found.get(each, 0.0) / total for each in options} if _LEAST <= total <= _MOST else None
+    return {each: found.get(each, 0.0) / total for each in options} if _LOW <= total <= _HIGH else None
 
 
-def usage(reply: bytes) -> tuple[int, int, int]:
+def usage_in(reply: bytes) -> tuple[int, int, int]:
     """Return the input, output and cached input tokens of a reply; 0 for what it does not say.
 
-    >>> usage(b'{"usage": {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}}')
+    >>> usage_in(b'{"usage": {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}}')
     (9, 2, 4)
     """
     try:
@@ -202,21 +215,6 @@ def usage(reply: bytes) -> tuple[int, int, int]:
         return 0, 0, 0
     tokens_in, tokens_out, of_cache = (token_count(count) or 0 for count in (*counts, cached))
     return tokens_in, tokens_out, of_cache
-
-
-class DecisionEndpoint(JsonEndpoint):
-    """A decisions endpoint: counts cached tokens, and the questions that were not answered."""
-
-    def _count(self, seconds: float, reply: httpx.Response) -> None:
-        tokens_in, tokens_out, cached = usage(reply.content)
-        self._meter.count(seconds, tokens_in, tokens_out, cached_tokens=cached)
-
-    async def _ask(self, request: bytes) -> Any:
-        found = await super()._ask(request)
-        for reason, count in (("refused_question", found.refused), ("unreadable_answer", found.unreadable)):
-            for _ in range(count):
-                self._observer.unusable(self._model, reason)
-        return found
 
 
 class DecisionJudge(Wrapper):

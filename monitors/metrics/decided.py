@@ -42,7 +42,8 @@ _LONG = 8_000
 _ASKING = ("?", "\uff1f", "\u061f")
 _TEXTS = table("monitors.metrics", "decided.toml")
 _VERSION = sha256(json.dumps(_TEXTS, sort_keys=True).encode()).hexdigest()[:8]
-_SUPPORT = tuple(_TEXTS["verdicts"])
+_SUPPORT = ("supported", "contradicted", "not_mentioned")
+"""What passages may say about a sentence; the prompt explains it once."""
 CANNOT = "cannot be asked as questions with probabilities (judge.kind); an LLM judge in [judge.anchor] would compute it"
 
 
@@ -137,14 +138,11 @@ def _shown(question: Question, answer: Answer) -> dict[str, Any]:
     return shown | ({"verdict": max(answer, key=answer.__getitem__)} if question.options == _SUPPORT else {})
 
 
-def _support(name: str, instructions: str) -> Question:
-    return Question(name=name, instructions=instructions, options=_SUPPORT, meanings=_TEXTS["verdicts"])
-
-
 def _sentences(exchange: Exchange) -> Iterator[Asked]:
     for number, (start, end) in enumerate(exchange.sentences):
         if not (text := exchange.sample.response[start:end]).endswith(_ASKING):
-            question = _support(f"s{number}", _TEXTS["supported"].replace("NUMBER", str(number)))
+            asked = _TEXTS["supported"].replace("NUMBER", str(number))
+            question = Question(name=f"s{number}", instructions=asked, options=_SUPPORT)
             yield Asked(question, {"claim": text, "start": start, "end": end})
 
 

@@ -1,9 +1,8 @@
-"""The HTTP endpoint of verifiers that are no chat models, and the protocols of the classifiers of pairs."""
+"""The HTTP endpoint of verifiers and judges that are no chat models, and the protocols of the classifiers of pairs."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from gaugeway.settings.bounds import token_count
 from gaugeway.settings.shared import Price
 from monitors.judges import Judge, JudgeError, Observer, Prompt
 from monitors.judges.cost import FREE, Meter
+from monitors.judges.decisions import probability, usage_in
 from monitors.judges.grounding.documents import digest
 from monitors.judges.grounding.pairs import PairSupports
 
@@ -153,18 +153,6 @@ class JsonEndpoint(Judge):
 
 
 Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-_SLACK = 1e-3
-
-
-def probability(value: float) -> float:
-    """Return a score as a probability; rounding may put it just outside [0, 1]. Raises ValueError for others.
-
-    >>> probability(1.0000001)
-    1.0
-    """
-    if not (math.isfinite(value) and -_SLACK <= value <= 1.0 + _SLACK):
-        raise ValueError(f"score {value!r} is not in [0, 1]")
-    return min(1.0, max(0.0, value))
 
 
 class _Usage(msgspec.Struct):
@@ -196,6 +184,21 @@ def same_count(found: Sequence[object], wanted: int) -> None:
     """Raise ValueError unless there are as many answers as were asked for."""
     if len(found) != wanted:
         raise ValueError(f"expected {wanted} result{'' if wanted == 1 else 's'}, got {len(found)}")
+
+
+class DecisionEndpoint(JsonEndpoint):
+    """A decisions endpoint: counts cached tokens, and the questions that were not answered."""
+
+    def _count(self, seconds: float, reply: httpx.Response) -> None:
+        tokens_in, tokens_out, cached = usage_in(reply.content)
+        self._meter.count(seconds, tokens_in, tokens_out, cached_tokens=cached)
+
+    async def _ask(self, request: bytes) -> Any:
+        found = await super()._ask(request)
+        for reason, count in (("refused_question", found.refused), ("unreadable_answer", found.unreadable)):
+            for _ in range(count):
+                self._observer.unusable(self._model, reason)
+        return found
 
 
 SUPPORTED_LABELS = frozenset(

@@ -12,9 +12,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from monitors.judges import Judge, JudgeError, Prompt
+from monitors.judges.decisions import probability
 from monitors.judges.grounding import Material, Span, Support
 from monitors.judges.grounding.documents import TASK, Document, DocumentVerifier, digest
-from monitors.judges.grounding.http import decoded, probability
+from monitors.judges.grounding.http import decoded
 
 MAX_SPANS = 1_000
 """Spans of one reply; a reply with more is unreadable."""
