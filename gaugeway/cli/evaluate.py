@@ -42,7 +42,7 @@ _judged = shared.with_options(
     config_option(),
     click.option("--judge", help="A model, llm, none, registered name or import string. [the configured one, if any]"),
     click.option("--judge-url", help="Base URL of the judge. [that of [judge], else of the first upstream]"),
-    shared.judge_kind_option(),
+    shared.judge_kind_option,
     click.option(
         "--output",
         type=FILE,

@@ -57,7 +57,7 @@ def plane_options(function: F) -> F:
             help="Model that judges the answers, with the key in OPENAI_API_KEY. [none: only metrics without a model]",
         ),
         click.option("--judge-url", envvar="GAUGEWAY_JUDGE_URL", help="Base URL of the judge. [that of --upstream]"),
-        judge_kind_option(),
+        judge_kind_option,
         click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
         click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
         click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),

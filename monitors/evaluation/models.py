@@ -214,7 +214,7 @@ def open_judge(
     if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):
         problems.extend(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
     anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")
-    problems.extend([*_next_model_problems(settings), *_kind_problems(settings, paced=paced)])
+    problems.extend(_inconsistencies(settings, paced=paced))
     problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:
@@ -281,28 +281,21 @@ def _anchor(settings: config.Judge) -> config.Judge | None:
     return msgspec.structs.replace(settings, **own)
 
 
-def _next_model_problems(settings: config.Judge) -> list[str]:
-    if settings.next_model is None:
-        return []
+def _inconsistencies(settings: config.Judge, *, paced: bool) -> list[str]:
+    """Return the keys that do not go together."""
+    llm, anchor, following = settings.kind == "llm", settings.anchor, settings.next_model
+    budget = paced and settings.budget_usd_per_day is not None
     wrong = {
-        "needs judge.anchors, by which the two models are compared": settings.anchors is None,
-        "must differ from judge.model": settings.next_model == settings.model,
+        'anchor: needs judge.kind "decisions" or "systemone"': llm and anchor is not None,
+        'mode: "verdicts" needs judge.kind "decisions" or "systemone"': llm and settings.mode == "verdicts",
+        'small: needs judge.kind "llm"': not llm and settings.small is not None,
+        'api_version: needs judge.kind "llm"': not llm and settings.api_version is not None,
+        "next_model: needs judge.anchors, by which the two models are compared": following and settings.anchors is None,
+        "next_model: must differ from judge.model": following is not None and following == settings.model,
     }
-    return [f"judge.next_model: {problem}" for problem, there in wrong.items() if there]
-
-
-def _kind_problems(settings: config.Judge, *, paced: bool) -> list[str]:
-    """Return what does not go together with the kind of the judge."""
-    if settings.kind == "llm":
-        wrong = {"anchor": settings.anchor is not None, 'mode = "verdicts"': settings.mode == "verdicts"}
-        return [f'judge.{key}: needs judge.kind "decisions" or "systemone"' for key, given in wrong.items() if given]
-    problems = [
-        f'judge.{key}: needs judge.kind "llm"' for key in ("api_version", "small") if getattr(settings, key) is not None
-    ]
-    anchor, budget = settings.anchor, paced and settings.budget_usd_per_day is not None
     if budget and anchor is not None and Prices(settings.prices).of(anchor.model) is None:
-        problems.append(f"judge.budget_usd_per_day: needs the price of {anchor.model} (judge.anchor) in judge.prices")
-    return problems
+        wrong[f"budget_usd_per_day: needs the price of {anchor.model} (judge.anchor) in judge.prices"] = True
+    return [f"judge.{problem}" for problem, there in wrong.items() if there]
 
 
 def _has_prices(settings: config.Judge) -> bool:

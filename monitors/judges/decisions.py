@@ -16,6 +16,8 @@ from monitors.judges.middleware import Wrapper
 from monitors.judges.middleware.cache import fingerprint
 
 YES = "yes"
+Tokens: TypeAlias = tuple[int, int, int]
+"""Input tokens, output tokens, and those of the input that were in the server's cache."""
 _Asked: TypeAlias = tuple[str, str, list[str]]
 _Given: TypeAlias = tuple[Any, Any, list[tuple[object, object]]]
 _LOW, _HIGH = 0.5, 1.01
@@ -89,9 +91,9 @@ class Api:
                 answers[name] = probabilities
         return Decided(answers=answers, refused=refused, unreadable=len(asked) - len(answers) - refused)
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
-        """Return the input tokens that the server counted."""
-        return usage_in(reply)[0]
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
+        """Return the tokens that the server counted."""
+        return usage_in(reply)
 
     def _written(self, question: Question) -> dict[str, Any]:
         kind, key = ("score", "label") if question.ordered else ("choice", "value")
@@ -106,28 +108,18 @@ class Api:
 
     def _asked(self, questions: Any) -> list[_Asked]:
         """Return name, type and options of the questions of a request."""
-        return [
-            (
-                each["name"],
-                each["type"],
-                [each_option.get("label", each_option.get("value")) for each_option in options],
-            )
-            for each in questions
-            for options in [each.get("choices") or each.get("levels") or []]
-        ]
+        levels = [(each["name"], each["type"], each.get("choices") or each.get("levels") or ()) for each in questions]
+        return [(name, kind, [each.get("label", each.get("value")) for each in some]) for name, kind, some in levels]
 
     def _given(self, answers: Any) -> list[_Given]:
         """Return name, type and pairs of option and probability of the answers of a reply."""
-        return [
-            (
-                each.get("name"),
-                each.get("type"),
-                [(pair.get("label", pair.get("value")), pair.get("probability")) for pair in each["probabilities"]]
-                if isinstance(each.get("probabilities"), list)
-                else [(YES, each.get("probability"))],
-            )
-            for each in answers
-        ]
+        return [(each.get("name"), each.get("type"), _pairs(each)) for each in answers]
+
+
+def _pairs(answer: Any) -> list[tuple[object, object]]:
+    if not isinstance(listed := answer.get("probabilities"), list):
+        return [(YES, answer.get("probability"))]
+    return [(pair.get("label", pair.get("value")), pair.get("probability")) for pair in listed]
 
 
 class SystemOne(Api):
@@ -153,11 +145,8 @@ class SystemOne(Api):
         return written | ({"criteria": criteria} if meanings else {})
 
     def _asked(self, questions: Any) -> list[_Asked]:
-        return [
-            (name, each["type"], [str(place) if each["type"] == "score" else option for place, option in options])
-            for name, each in questions.items()
-            for options in [enumerate(each.get("criteria", ()))]
-        ]
+        asked = [(name, each["type"], list(each.get("criteria", ()))) for name, each in questions.items()]
+        return [(name, kind, [*map(str, range(len(of)))] if kind == "score" else of) for name, kind, of in asked]
 
     def _given(self, answers: Any) -> list[_Given]:
         return [
@@ -201,20 +190,22 @@ def _distribution(options: Sequence[str], pairs: Sequence[tuple[object, object]]
     return {each: found.get(each, 0.0) / total for each in options} if _LOW <= total <= _HIGH else None
 
 
-def usage_in(reply: bytes) -> tuple[int, int, int]:
-    """Return the input, output and cached input tokens of a reply; 0 for what it does not say.
+def usage_in(reply: bytes) -> Tokens:
+    """Return the tokens in the `usage` of a reply; 0 for what it does not say.
 
     >>> usage_in(b'{"usage": {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}}')
     (9, 2, 4)
+    >>> usage_in(b'{"usage": {"prompt_tokens": 9}}'), usage_in(b"[]")
+    ((9, 0, 0), (0, 0, 0))
     """
     try:
         found = json.loads(reply)["usage"]
-        counts = found.get("input_tokens"), found.get("output_tokens")
-        cached = (found.get("input_tokens_details") or {}).get("cached_tokens")
+        details = found.get("input_tokens_details") or {}
+        read, wrote, cached = found.get("input_tokens"), found.get("output_tokens"), details.get("cached_tokens")
+        read = found.get("prompt_tokens") if read is None else read
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return 0, 0, 0
-    tokens_in, tokens_out, of_cache = (token_count(count) or 0 for count in (*counts, cached))
-    return tokens_in, tokens_out, of_cache
+    return token_count(read) or 0, token_count(wrote) or 0, token_count(cached) or 0
 
 
 class DecisionJudge(Wrapper):

@@ -166,12 +166,13 @@ def _ranked(values: Sequence[float]) -> float:
 
 
 def _faithful(of: Any, options: Mapping[str, Any]) -> Way:  # noqa: ARG001 - as the other ways
-    if options.get("contradiction_only"):
-        what = "sentences that the contexts do not contradict"
-        return Way(what=what, needs=("response", "contexts"), ask=_sentences, lenient=True, definition=("lenient",),
-                   chance=lambda answer: 1.0 - answer["contradicted"])  # fmt: skip
-    what = "sentences that the contexts support"
-    return Way(what=what, needs=("response", "contexts"), ask=_sentences, chance=lambda answer: answer["supported"])
+    lenient = bool(options.get("contradiction_only"))
+    what = f"sentences that the contexts {'do not contradict' if lenient else 'support'}"
+    needs: tuple[Part, ...] = ("response", "contexts")
+    if not lenient:
+        return Way(what=what, needs=needs, ask=_sentences, chance=lambda answer: answer["supported"])
+    chance, own = lambda answer: 1.0 - answer["contradicted"], ("lenient",)
+    return Way(what=what, needs=needs, ask=_sentences, chance=chance, lenient=True, definition=own)
 
 
 def _rubric(of: GEval, options: Mapping[str, Any]) -> Way:  # noqa: ARG001 - as the other ways
@@ -279,10 +280,7 @@ class Anchored:
         return getattr(self._metric, name)
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        async def score() -> Score | Skipped:
-            return await self._metric.score(sample)
-
-        return await self._shared.get(_key(sample), score)
+        return await self._shared.get(_key(sample), lambda: self._metric.score(sample))
 
 
 class Disagreement(Anchored):

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from monitors.judges import Judge, JudgeError, Prompt
-from monitors.judges.decisions import probability
+from monitors.judges.decisions import Tokens, probability
 from monitors.judges.grounding import Material, Span, Support
 from monitors.judges.grounding.documents import TASK, Document, DocumentVerifier, digest
 from monitors.judges.grounding.http import decoded
@@ -238,9 +238,9 @@ class SpansApi:
             spans=[(detected.start, detected.end, probability(detected.hallucination_score)) for detected in found]
         )
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
         """Return 0: the API does not say."""
-        return 0
+        return 0, 0, 0
 
 
 class TokensApi:
@@ -263,9 +263,9 @@ class TokensApi:
             raise ValueError("the tokens of the reply are not those of the answer")
         return Spans(spans=placed)
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
         """Return 0: the API does not say."""
-        return 0
+        return 0, 0, 0
 
 
 def token_places(answer: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
