@@ -135,3 +135,30 @@ class DecisionServer(LLMServer):
         usage = {"input_tokens": self._tokens[0], "output_tokens": self._tokens[1]}
         reply = {"model": body["model"], "answers": self.reshape(answers), "usage": usage}
         return Reply(body=json.dumps(reply).encode())
+
+
+def llm_verbatim(request: Request) -> Reply:
+    """Answer as an LLM judge that sees the same truth as `verbatim`."""
+    texts = texts_in(request.text)
+    passages = texts.get("context", {})
+    names = [f"s{place}" for place in range(20)]
+    key = texts["question"][0].split()[-1].strip("?")
+    if "statements" in request.body["response_format"]["json_schema"]["name"]:
+        rows = [
+            {"index": index, "statements": [{"statement": text, "relevant": key in text}]}
+            for index, text in passages.items()
+        ]
+        return Reply(content={"contexts": rows})
+    response = texts["response"][0]
+    sentences = [text + "." for text in response.removesuffix(".").split(". ")]
+    texts["sentence"] = dict(enumerate(sentences))
+    options = ["supported", "contradicted", "not_mentioned"]
+    claims = []
+    for name, sentence in zip(names, sentences, strict=False):
+        verdicts = verbatim(name, options, texts)
+        verdict = max(verdicts, key=verdicts.get)
+        contexts = [0] if verdict == "contradicted" else [i for i, text in passages.items() if sentence in text]
+        claims.append(
+            {"claim": sentence, "verdict": verdict, "relevance": "relevant", "contexts": contexts, "quote": sentence}
+        )
+    return Reply(content={"noncommittal": False, "claims": claims})

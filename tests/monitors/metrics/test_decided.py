@@ -19,7 +19,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import build, zero_is_best
-from tests.support.decision_server import DecisionServer, texts_in, verbatim
+from tests.support.decision_server import DecisionServer, llm_verbatim, texts_in, verbatim
 from tests.support.llm_server import LLMServer, Reply
 
 RUBRIC = {"criteria": "Is the response polite?", "rubric": {"1": "rude", "5": "warm"}}
@@ -253,36 +253,9 @@ def exchanges(count):
         )
 
 
-def llm(request):
-    """An LLM judge that sees the same truth as `verbatim`."""
-    texts = texts_in(request.text)
-    passages = texts.get("context", {})
-    names = [f"s{place}" for place in range(20)]
-    key = texts["question"][0].split()[-1].strip("?")
-    if "statements" in request.body["response_format"]["json_schema"]["name"]:
-        rows = [
-            {"index": index, "statements": [{"statement": text, "relevant": key in text}]}
-            for index, text in passages.items()
-        ]
-        return Reply(content={"contexts": rows})
-    response = texts["response"][0]
-    sentences = [text + "." for text in response.removesuffix(".").split(". ")]
-    texts["sentence"] = dict(enumerate(sentences))
-    options = ["supported", "contradicted", "not_mentioned"]
-    claims = []
-    for name, sentence in zip(names, sentences, strict=False):
-        verdicts = verbatim(name, options, texts)
-        verdict = max(verdicts, key=verdicts.get)
-        contexts = [0] if verdict == "contradicted" else [i for i, text in passages.items() if sentence in text]
-        claims.append(
-            {"claim": sentence, "verdict": verdict, "relevance": "relevant", "contexts": contexts, "quote": sentence}
-        )
-    return Reply(content={"noncommittal": False, "claims": claims})
-
-
 def test_means_equal_those_of_an_llm_judge_that_sees_the_same_truth():
     means = []
-    with DecisionServer() as decisions, LLMServer(llm) as server:
+    with DecisionServer() as decisions, LLMServer(llm_verbatim) as server:
         for setup in (judging(decisions), judging(server, kind="llm")):
             catalogue = build({}, setup.judge, None)
 
@@ -300,7 +273,7 @@ def test_means_equal_those_of_an_llm_judge_that_sees_the_same_truth():
 
 
 def test_with_an_anchor_decisions_judge_all_traffic_and_the_llm_a_sample_of_it():
-    with DecisionServer() as decisions, LLMServer(llm) as server:
+    with DecisionServer() as decisions, LLMServer(llm_verbatim) as server:
         setup = judging(decisions, anchor=server)
         catalogue = build({"hallucination": config.Metric(rate=0.05, objective=0.9)}, setup.judge, None)
         enabled = {each.metric.name: each for each in catalogue.enabled}
