@@ -269,3 +269,16 @@ def test_settings_that_do_not_go_together_are_named(settings, problem):
             Judge(base_url="http://127.0.0.1:9/v1", model="gpt-6-luna", **settings),
             Instruments(CollectorRegistry(), version=""),
         )
+
+
+def test_a_decision_judge_writes_no_text_and_its_anchor_does():
+    made = [
+        open_judge(
+            Judge(base_url="http://127.0.0.1:9/v1", model="gpt-6-luna", **settings),
+            Instruments(CollectorRegistry(), version=""),
+        )
+        for settings in ({}, {"kind": "decisions"}, {"kind": "decisions", "anchor": ANCHOR})
+    ]
+    assert [setup.writer and setup.writer.model for setup in made] == ["gpt-6-luna", None, "gpt-5"]
+    for setup in made:
+        asyncio.run(setup.judge.aclose())
