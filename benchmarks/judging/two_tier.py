@@ -176,8 +176,8 @@ def compared_at(name: str, rates: tuple[float, float], usd: float, runs: int, se
         f"{WINDOW:,} answers, median; covered: how often it holds the true mean. Delay: answers of the traffic until "
         f"the detector (mean before known, tolerance {TOLERANCE}, one false alarm in 30 days) sees the LLM's mean "
         f"{DROP} lower, median of {runs} runs; in brackets the share of runs in which it saw nothing in {AFTER:,} "
-        "answers. False alarms: runs with one in as many answers without a change. The product uses a covariate from 100 "
-        "judged scores in the window on; the intervals here are computed from fewer, too."
+        "answers. False alarms: runs with one in as many answers without a change. The product uses a covariate from "
+        "100 judged scores in the window on; the intervals here are computed from fewer, too."
     )
     lines = ["", title, "", explained, ""]
     heads = ("accuracy", "correlation", "width: LLM", "two tiers", "covered: LLM", "two tiers")
