@@ -188,7 +188,7 @@ def load(
     path: Path | None,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
     upstream: str | None = None,
-    judge: tuple[str | None, str | None] = (None, None),
+    judge: tuple[str | None, ...] = (None, None),
 ) -> Config:
     """Read the file, apply the command line's options, and check the result. Raises ConfigError.
 
@@ -203,7 +203,7 @@ def examine(
     path: Path | None,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
     upstream: str | None = None,
-    judge: tuple[str | None, str | None] = (None, None),
+    judge: tuple[str | None, ...] = (None, None),
 ) -> tuple[Config, settings.Problems]:
     """Do what `load` does, but return the problems and warnings.
 

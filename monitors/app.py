@@ -261,11 +261,11 @@ def _marking(
     config: Config, templates: Templates, judging: JudgeSetup | None, instruments: Instruments
 ) -> PromptMarking | None:
     """Build the prompt marking; None without a judge, with content off, or when it is not asked."""
-    if judging is None or not (config.capture.ask_judge and config.capture.content):
+    if judging is None or judging.writer is None or not (config.capture.ask_judge and config.capture.content):
         return None
     return PromptMarking(
         templates,
-        judging.judge,
+        judging.writer,
         retention_s=config.capture.retention_days * _DAY_S,
         allowed=judging.is_available,
         on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
@@ -357,6 +357,8 @@ def _with_addresses(config: Shared, problems: Problems) -> Shared:
         judge = msgspec.structs.replace(judge, base_url=_ANY_JUDGE.base_url)
     if judge.small is not None and problems.cover("judge.small.base_url: "):
         judge = msgspec.structs.replace(judge, small=None)
+    if judge.anchor is not None and problems.cover("judge.anchor.base_url: "):
+        judge = msgspec.structs.replace(judge, anchor=None)
     if problems.cover("judge.grounding."):
         judge = msgspec.structs.replace(judge, grounding=None)
     if embeddings.base_url is not None and problems.cover("embeddings.base_url: "):
@@ -441,7 +443,7 @@ def _engine(
     if judging is not None and kept and config.alerts.cause_samples:
         extra = CauseJudging(
             store,
-            [metric for metric in judged if metric.name not in of_conversations],
+            [metric for metric in judged if metric.name not in of_conversations and "~" not in metric.name],
             samples=config.alerts.cause_samples,
             allowed=judging.is_available,
             on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),

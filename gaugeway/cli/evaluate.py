@@ -42,6 +42,7 @@ _judged = shared.with_options(
     config_option(),
     click.option("--judge", help="A model, llm, none, registered name or import string. [the configured one, if any]"),
     click.option("--judge-url", help="Base URL of the judge. [that of [judge], else of the first upstream]"),
+    shared.judge_kind_option,
     click.option(
         "--output",
         type=FILE,
@@ -199,7 +200,7 @@ def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
 def _settings(options: dict[str, Any]) -> Config:
     """Read the configuration, with the judge of the command line."""
     named, url = _names_model(options), options["judge_url"]
-    settings = load(options["config"], judge=(options["judge"] if named else None, url))
+    settings = load(options["config"], judge=(options["judge"] if named else None, url, options["judge_kind"]))
     if (repeat := options.get("judge_repeat")) is not None:
         settings = msgspec.structs.replace(settings, judge=msgspec.structs.replace(settings.judge, repeat=repeat))
     if named and settings.judge.base_url is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from setproctitle import setproctitle
 
-from gaugeway.cli.shared import BAD_INPUT, config_option, fail
+from gaugeway.cli.shared import BAD_INPUT, config_option, fail, judge_kind_option
 from gaugeway.processes.data_directory import TAKE_OVER_S, hold
 from gaugeway.runtime import system
 from gaugeway.runtime.logs import configure_logs
@@ -57,6 +57,7 @@ def plane_options(function: F) -> F:
             help="Model that judges the answers, with the key in OPENAI_API_KEY. [none: only metrics without a model]",
         ),
         click.option("--judge-url", envvar="GAUGEWAY_JUDGE_URL", help="Base URL of the judge. [that of --upstream]"),
+        judge_kind_option,
         click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
         click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
         click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
@@ -88,12 +89,12 @@ def plane_options(function: F) -> F:
 
 def given_tables(
     options: dict[str, Any],
-) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, str | None]]:
-    """Return what the command line gives: keys by table, the upstream, and the judge's model and address."""
+) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, ...]]:
+    """Return what the command line gives: keys by table, the upstream, and the judge's model, address and kind."""
     gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
     monitors_options = {"host": options["monitors_host"], "port": options["monitors_port"]}
     tables = {"gateway": gateway_options, "monitors": monitors_options}
-    return tables, options["upstream"], (options["judge"], options["judge_url"])
+    return tables, options["upstream"], (options["judge"], options["judge_url"], options["judge_kind"])
 
 
 def given_keys(options: Mapping[str, Any]) -> dict[str, object]:
@@ -101,6 +102,7 @@ def given_keys(options: Mapping[str, Any]) -> dict[str, object]:
     return {
         "upstreams[0].base_url": options["upstream"],
         "judge.model": options["judge"],
+        "judge.kind": options["judge_kind"],
         "judge.base_url": options["judge_url"] or (options["judge"] and options["upstream"]),
         "gateway.host": options["host"],
         "gateway.port": options["port"],

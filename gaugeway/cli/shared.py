@@ -50,6 +50,14 @@ table_or_json = click.option(
 )
 
 
+judge_kind_option = click.option(
+    "--judge-kind",
+    type=click.Choice(["llm", "decisions", "systemone"]),
+    envvar="GAUGEWAY_JUDGE_KIND",
+    help="Whether the judge writes verdicts, or answers typed questions with probabilities. [judge.kind]",
+)
+
+
 def config_option(meaning: str = "gaugeway.toml", *, announced: bool = True) -> Callable[[F], F]:
     """Add `--config`: the given file, else GAUGEWAY_CONFIG, else ./gaugeway.toml if it exists.
 

@@ -30,7 +30,7 @@ def load(
     path: Path | None,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
     upstream: str | None = None,
-    judge: tuple[str | None, str | None] = (None, None),
+    judge: tuple[str | None, ...] = (None, None),
 ) -> Config:
     """Read the configuration file for the evaluation plane. Raises ConfigError; the parameters are `read_as`'s."""
     config, problems = read_as(Config, path, tables, upstream, judge)
@@ -44,12 +44,12 @@ def read_as(
     path: Path | None,
     tables: Mapping[str, Mapping[str, Any]] | None,
     upstream: str | None,
-    judge: tuple[str | None, str | None],
+    judge: tuple[str | None, ...],
 ) -> tuple[S, settings.Problems]:
     """Read the file as a configuration of this kind, with what the command line gives, and with what is wrong with it.
 
     `tables` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`; `judge` are the judge's
-    model and address. Raises ConfigError for a file of which nothing can be used.
+    model, address and kind. Raises ConfigError for a file of which nothing can be used.
     """
     problems = settings.Problems()
     raw = settings.read_into(path, problems)
@@ -61,7 +61,7 @@ def read_as(
         raw = _overlay(raw, "monitors", {"token": token})
     if upstream is not None:
         raw = {**raw, "upstreams": [{"base_url": upstream}]}
-    if judge != (None, None):
+    if any(given is not None for given in judge):
         raw = _with_judge(raw, *judge)
     return with_environment(settings.convert_into(raw, kind, problems), problems), problems
 
@@ -72,14 +72,16 @@ def _overlay(raw: Mapping[str, Any], table: str, values: Mapping[str, Any]) -> d
     return {**raw, table: {**below, **values} if isinstance(below, dict) else below}
 
 
-def _with_judge(raw: Mapping[str, Any], model: str | None, base_url: str | None) -> dict[str, Any]:
-    """Return `raw` with the judge of the command line: `--judge` and `--judge-url`.
+def _with_judge(
+    raw: Mapping[str, Any], model: str | None, base_url: str | None, kind: str | None = None
+) -> dict[str, Any]:
+    """Return `raw` with the judge of the command line: `--judge`, `--judge-url` and `--judge-kind`.
 
     Without an address the judge is the one of `[judge]`, else the first upstream. Its key is that of `[judge]`, else
     OPENAI_API_KEY of the environment.
     """
     judge, upstreams = raw.get("judge", {}), raw.get("upstreams")
-    given: dict[str, Any] = {} if model is None else {"model": model}
+    given = {name: value for name, value in (("model", model), ("kind", kind)) if value is not None}
     if base_url is not None:
         given["base_url"] = base_url
     elif isinstance(judge, dict) and "base_url" not in judge and isinstance(upstreams, list) and upstreams:
@@ -112,15 +114,17 @@ def shared_problems(shared: Shared) -> list[str]:
 
 def address_problems(shared: Shared) -> list[str]:
     """Return the problems of model addresses, and the providers whose API key is missing."""
-    judge, small, embeddings = shared.judge, shared.judge.small, shared.embeddings
+    judge, embeddings = shared.judge, shared.embeddings
+    others = (("judge.small", judge.small), ("judge.anchor", judge.anchor))
     asked = [
         ("judge", judge.base_url, judge.api_key),
-        *([("judge.small", small.base_url, small.api_key)] if small else []),
+        *((table, other.base_url, other.api_key) for table, other in others if other is not None),
     ]
     if embeddings.kind == "openai":
         asked.append(("embeddings", embeddings.base_url, embeddings.api_key))
     problems = [*_url_problems(shared), *(grounding_problems(judge.grounding) if judge.grounding else [])]
-    models = [("judge", judge.model), ("judge.small", small and small.model), ("embeddings", embeddings.model)]
+    models = [("judge", judge.model), ("embeddings", embeddings.model)]
+    models += [(table, other.model) for table, other in others if other is not None]
     problems += [f"{table}.model: missing: it is empty" for table, model in models if model == ""]
     for table, url, key in asked:
         if url is None:

@@ -103,25 +103,34 @@ class Price(Table, frozen=True):
         return ((input_tokens - cached) * self.input + cached * rate + output_tokens * self.output) / self.per
 
 
-class SmallJudge(Table, frozen=True):
-    """`[judge.small]`: called first; accepted from probability `least` on; a share `audit_rate` is compared."""
+class Endpoint(Table, frozen=True):
+    """`[judge.anchor]`: the LLM judge beside a decision judge; the other settings are those of `[judge]`."""
 
     base_url: str
     model: str
     api_key: str | None = None
     api_version: str | None = None
+
+
+class SmallJudge(Endpoint, Table, frozen=True):
+    """`[judge.small]`: called first; accepted from probability `least` on; a share `audit_rate` is compared."""
+
     least: Rate = 0.9
     audit_rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.05
     verbatim: bool = False
 
 
 class Judge(Table, frozen=True):
-    """`[judge]`: the LLM judge. Without `base_url` and `model` there is none and only lexical metrics run.
+    """`[judge]`: the judge. Without `base_url` and `model` there is none and only lexical metrics run.
 
+    Of the kind "llm" it writes its verdicts; "decisions" and "systemone" answer typed questions with probabilities,
+    which the `mode` "verdicts" turns into verdicts, and every answer gets them: with an `anchor` the rates of metrics
+    are the anchor's.
     After `blind_after` consecutive failures the circuit opens for `blind_s`, then longer. The share `repeat` of the
     judged exchanges is judged a second time, to estimate the error of a single score.
     """
 
+    kind: Literal["llm", "decisions", "systemone"] = "llm"
     base_url: str | None = None
     api_key: str | None = None
     model: str | None = None
@@ -131,7 +140,7 @@ class Judge(Table, frozen=True):
     max_retries: Annotated[int, msgspec.Meta(ge=0)] = 3
     price_in: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     price_out: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
-    mode: Literal["fused", "separate"] = "fused"
+    mode: Literal["fused", "separate", "verdicts"] = "fused"
     api_version: str | None = None
     blind_after: Count = 10
     blind_s: Positive = 30.0
@@ -139,6 +148,7 @@ class Judge(Table, frozen=True):
     cache: Literal["memory", "file", "off"] = "memory"
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
     small: SmallJudge | None = None
+    anchor: Endpoint | None = None
     bias: tuple[Bias, ...] = ()
     anchors: str | None = None
     grounding: GroundingVerifier | None = None

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from gaugeway.extensions import load, reason, registered
 from gaugeway.settings.options import fitting, option_types
 from gaugeway.settings.shared import Alerts, Rule
-from gaugeway.signals import SIGNALS
+from gaugeway.signals import SIGNALS, Direction
 from monitors.alerting import detectors
 from monitors.alerting.detectors import Baseline
 from monitors.alerting.detectors.baselines import build as baseline_of
 from monitors.alerting.rule_watch import MIN_COVERAGE, RuleWatch, name_of
 from monitors.alerting.slices import Slices
 from monitors.alerting.stream import on_scale
+from monitors.metrics import ANCHOR, DISAGREEMENT
 
 MONTH_S = 30 * 86_400.0
 TOLERANCES = {"page": 0.05, "warn": 0.02}
@@ -27,6 +28,7 @@ _FORECASTS = ("auto", "seasonal")
 FOR_SIGNALS = 0.25
 """Part of the budget for the default rules on signals, together."""
 _MEAN = "m0"
+_BOTH: tuple[Direction | None, ...] = ("drop", "rise")
 _GIVEN = ("budget_per_s", _MEAN)
 """Arguments that the rule itself sets; an m0 among the options is accepted and ignored."""
 
@@ -76,16 +78,17 @@ def _defaults(
 ) -> Sequence[Rule]:
     """Return a rule with a learned baseline for every metric, and for every signal, without those that `own` replace.
 
-    A signal that may change for the worse in both directions has a rule for each. A rule of one's own with a baseline
-    replaces the default one of the same metric, direction, severity and apps.
+    A signal that may change for the worse in both directions has a rule for each, and so has the disagreement of two
+    judges. What the anchor judges has none: decisions have the same metric of all traffic. A rule of one's own with a
+    baseline replaces the default one of the same metric, direction, severity and apps.
 
     >>> [(rule.metric, rule.direction) for rule in rules_of(Alerts(), [], ["abstained", "retriever_score"])]
     [('abstained', 'rise'), ('retriever_score', 'drop'), ('retriever_score', 'rise')]
     """
-    rules = (
-        *(Rule(metric=metric, baseline="auto") for metric in metrics),
-        *(Rule(metric=signal, baseline="auto", direction=way) for signal in signals for way in SIGNALS[signal].watched),
-    )
+    watched = [metric for metric in metrics if not metric.endswith(ANCHOR)]
+    directed = {metric: _BOTH if metric.endswith(DISAGREEMENT) else (None,) for metric in watched}
+    directed |= {signal: SIGNALS[signal].watched for signal in signals}
+    rules = [Rule(metric=metric, baseline="auto", direction=way) for metric, ways in directed.items() for way in ways]
 
     def name(rule: Rule) -> str:
         return name_of(rule, lower_is_better=is_flipped(rule, lower_is_better))
@@ -104,11 +107,16 @@ def budget_parts(rules: Sequence[Rule], config: Alerts) -> list[float]:
     >>> budget_parts(rules, Alerts()), budget_parts(rules[:1], Alerts())
     ([0.375, 0.375, 0.125, 0.125], [1.0])
     """
-    on_signals = sum(rule.metric in SIGNALS for rule in rules)
+    on_signals = sum(map(_is_aside, rules))
     others = len(rules) - on_signals
     if not keeps_defaults(config) or not on_signals or not others:
         return [1.0 / len(rules) for _ in rules]
-    return [FOR_SIGNALS / on_signals if rule.metric in SIGNALS else (1.0 - FOR_SIGNALS) / others for rule in rules]
+    return [FOR_SIGNALS / on_signals if _is_aside(rule) else (1.0 - FOR_SIGNALS) / others for rule in rules]
+
+
+def _is_aside(rule: Rule) -> bool:
+    """Whether a rule is not about quality itself: about a signal, or about how two judges disagree."""
+    return rule.metric in SIGNALS or rule.metric.endswith(DISAGREEMENT)
 
 
 def is_flipped(rule: Rule, lower_is_better: Callable[[str], bool]) -> bool:
@@ -174,7 +182,8 @@ def baseline_for(rule: Rule, tolerance: float, *, flipped: bool) -> Callable[[],
     if kind not in _FORECASTS:
         return partial(baseline_of, kind, tolerance=tolerance)
     signal = SIGNALS.get(rule.metric)
-    variation, improves = "metric" if signal is None else "signal", signal is None or len(signal.watched) == 1
+    variation = "metric" if signal is None else "signal"
+    improves = not rule.metric.endswith(DISAGREEMENT) if signal is None else len(signal.watched) == 1
     return partial(baseline_of, kind, tolerance=tolerance, variation=variation, improves=improves)
 
 

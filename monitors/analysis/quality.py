@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import PairedSums, Query, Summary
+from monitors.metrics import ANCHOR
 from monitors.metrics.registry import declared, names
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
 from monitors.statistics.control_variate import Fit, Powered, fitted, powered
@@ -77,7 +78,9 @@ class _Fits:
 
 
 class Covariates:
-    """Reads the scores paired with the covariates `names`, the best first, from a store.
+    """Reads the scores paired with the covariates among the metrics `names`, the best first, from a store.
+
+    The best covariate of the anchor's scores are the decisions on the same metric.
 
     Where the first cannot help (it failed, or was added a moment ago), the next one does. The controls are fitted to
     the window before, every quarter of a window.
@@ -86,7 +89,10 @@ class Covariates:
     def __init__(self, store: Pairs, names: Iterable[str], window_s: float) -> None:
         self._store = store
         self._window_s = window_s
-        self._fits = {name: _Fits() for name in covariates() if name in frozenset(names)}
+        known = frozenset(names)
+        tiers = [(name, name + ANCHOR) for name in sorted(known) if name + ANCHOR in known]
+        plain: list[tuple[str, str | None]] = [(name, None) for name in covariates() if name in known]
+        self._fits = {pair: _Fits() for pair in [*tiers, *plain]}
 
     async def helped(self, window: Query, now: float, wanted: Collection[Key]) -> dict[Key, Helped]:
         """Return the estimates in a window that have a covariate; no more is read once all of `wanted` have one.
@@ -94,15 +100,16 @@ class Covariates:
         Raises EngineError.
         """
         made: dict[Key, Helped] = {}
-        for name, fits in self._fits.items():
+        for (name, metric), fits in self._fits.items():
             if made and made.keys() >= set(wanted):
                 break
+            window = replace(window, metric=metric, without=_SIGNALS)
             if now >= fits.refit_at:
-                before = Query(since=now - 2 * self._window_s, until=now - self._window_s, without=_SIGNALS)
+                before = replace(window, since=now - 2 * self._window_s, until=now - self._window_s)
                 earlier = await self._store.paired(before, name)
                 fits.known = {(sums.app, sums.metric): fitted(sums.sums) for sums in earlier if comparable(sums)}
                 fits.refit_at = now + self._window_s / 4
-            paired = await self._store.paired(replace(window, without=_SIGNALS), name)
+            paired = await self._store.paired(window, name)
             made = helped(paired, fits.known, name) | made
         return made
 

@@ -105,7 +105,12 @@ def admin_app(
     def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight), *handlers]
+    guarded = [
+        metrics_handler(registry),
+        *_overview_handlers(insight, registry),
+        *_exchange_handlers(insight),
+        *handlers,
+    ]
     guarded.append(openapi_handler([healthz, *guarded]))
     warn_if_short("monitors.token", token)
     here, entered = [allowed_hosts(host, token), guess_guard(token)], pages.entered if pages else None
@@ -137,17 +142,18 @@ def _not_offered(_: Request[Any, Any, Any], error: Unsupported) -> Response[Any]
     return as_json(HTTPException(status_code=501, detail=str(error)))
 
 
-def _overview_handlers(insight: Insight) -> list[Any]:
+def _overview_handlers(insight: Insight, registry: CollectorRegistry) -> list[Any]:
     @get("/api/status")
     async def status() -> dict[str, Any]:
         return await insight.status()
 
     @get("/api/metrics", sync_to_thread=False)
     def metrics() -> list[dict[str, Any]]:
-        states = insight.states()
+        states, spent = insight.states(), _spent(registry)
         return [
-            asdict(quality) | {"state": states.get((quality.app, quality.metric), "unwatched")}
+            asdict(quality) | {"state": states.get(key, "unwatched"), "usd": spent.get(key, 0.0)}
             for quality in insight.quality()
+            for key in [(quality.app, quality.metric)]
         ]
 
     @get("/api/alerts", sync_to_thread=False)
@@ -159,6 +165,13 @@ def _overview_handlers(insight: Insight) -> list[Any]:
         return [asdict(coverage) for coverage in insight.captured()]
 
     return [status, metrics, capture, alerts]
+
+
+def _spent(registry: CollectorRegistry) -> dict[tuple[str, str], float]:
+    """Return the USD that the judges cost since the start, by app and metric."""
+    families = (family for family in registry.collect() if family.name == "gaugeway_evaluation_cost_usd")
+    samples = (sample for family in families for sample in family.samples if sample.name.endswith("_total"))
+    return {(sample.labels["app"], sample.labels["metric"]): sample.value for sample in samples}
 
 
 def _exchange_handlers(insight: Insight) -> list[Any]:

@@ -338,7 +338,8 @@ def _covered(text: str, spans: Iterable[Span]) -> set[int]:
 def audits_per_day(config: Config, judging: JudgeSetup | None) -> int:
     """Return how many exchanges of an app are audited; 0 without a judge, with content off, or when it is not asked."""
     capture = config.capture
-    return capture.audits_per_day if judging is not None and capture.ask_judge and capture.content else 0
+    asked = judging is not None and judging.writer is not None and capture.ask_judge and capture.content
+    return capture.audits_per_day if asked else 0
 
 
 def open_audits(
@@ -350,10 +351,10 @@ def open_audits(
 ) -> CaptureAudits | None:
     """Build the audits; None if there are none."""
     store, state_store = stores
-    if judging is None or state_store is None or not per_day:
+    if judging is None or judging.writer is None or state_store is None or not per_day:
         return None
     return CaptureAudits(
-        judging.judge,
+        judging.writer,
         store,
         state_store,
         coverage.drawn,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,7 @@ from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, AnchorComparison, AnchorWatch
 from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing, Prices
+from monitors.judges.decisions import APIS, DecisionJudge
 from monitors.judges.first_tiers import ExactMatch, GroundingTier
 from monitors.judges.grounding import Verifier
 from monitors.judges.middleware.cache import AnswerFile, CachedJudge
@@ -36,6 +37,7 @@ from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.embeddings import opening as embeddings_opening
 from monitors.metrics.registry import Catalogue
 
+Role: TypeAlias = Literal["judge", "small", "anchor", "verifier"]
 LOW_SCORE = 0.5
 AUDIT_RATE = 0.05
 """Share of the verifier's accepted answers that the judge is asked about too, where `[judge.small]` sets none."""
@@ -79,6 +81,11 @@ class JudgeSetup:
     anchor_watches: list[AnchorWatch] = field(default_factory=list)
     superseded: dict[str, AnchorComparison] = field(default_factory=dict)
     successor: Successor | None = None
+
+    @property
+    def writer(self) -> Judge | None:
+        """The judge that answers in text: the judge itself, or the anchor of a decision judge, if there is one."""
+        return self.judge.anchor if isinstance(self.judge, DecisionJudge) else self.judge
 
     def recheck_anchors(self) -> None:
         """Have the anchors judged now, because a score fell and the judge may be the reason.
@@ -207,10 +214,7 @@ def open_judge(
     if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):
         problems.extend(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
     anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")
-    if settings.next_model is not None and settings.anchors is None:
-        problems.extend(["judge.next_model: needs judge.anchors, by which the two models are compared"])
-    if settings.next_model is not None and settings.next_model == settings.model:
-        problems.extend(["judge.next_model: must differ from judge.model"])
+    problems.extend(_inconsistencies(settings, paced=paced))
     problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:
@@ -225,8 +229,13 @@ def open_judge(
 
     observer = Billing(instruments, charge)
     stack = _endpoint_stack(settings, instruments, observer)
-    tiers = _first_tiers(settings, verifier, instruments, observer)
+    tiers = _first_tiers(settings, verifier, instruments, observer) if settings.kind == "llm" else []
     judge = cached(_cascade(tiers, stack.judge, settings, instruments), settings, answers, instruments.looked_up)
+    if (own := _anchor(settings)) is not None:
+        llm = _endpoint_stack(own, instruments, observer, role="anchor").judge
+        judge = _as_metrics_ask(judge, settings, cached(llm, own, answers, instruments.looked_up), tiers=paced)
+    else:
+        judge = _as_metrics_ask(judge, settings)
     return JudgeSetup(
         judge=judge,
         breaker=stack.breaker,
@@ -252,7 +261,41 @@ def anchor_warnings(settings: config.Judge, judging: JudgeSetup | None, metrics:
 def _successor(settings: config.Judge, observer: Billing, present: Judge | None) -> Successor:
     """Build the judge that may replace the present one, for anchors: its failures open no circuit and send no alert."""
     own = msgspec.structs.replace(settings, model=settings.next_model)
-    return Successor(judge=Retrying(_endpoint(own, observer), times=settings.max_retries), present=present)
+    judge = Retrying(_endpoint(own, observer), times=settings.max_retries)
+    return Successor(judge=_as_metrics_ask(judge, own), present=present)
+
+
+def _as_metrics_ask(judge: Judge, settings: config.Judge, anchor: Judge | None = None, *, tiers: bool = False) -> Judge:
+    """Return a judge in the shape that its kind has for metrics."""
+    if settings.kind == "llm":
+        return judge
+    api = APIS[settings.kind](settings.model or "")
+    return DecisionJudge(judge, api, anchor=anchor, tiers=tiers, verdicts=settings.mode == "verdicts")
+
+
+def _anchor(settings: config.Judge) -> config.Judge | None:
+    """Return the settings of the LLM judge beside decisions, if there is one; the price of `[judge]` is not its."""
+    if settings.anchor is None:
+        return None
+    own = msgspec.structs.asdict(settings.anchor) | {"kind": "llm", "anchor": None, "price_in": 0.0, "price_out": 0.0}
+    return msgspec.structs.replace(settings, **own)
+
+
+def _inconsistencies(settings: config.Judge, *, paced: bool) -> list[str]:
+    """Return the keys that do not go together."""
+    llm, anchor, following = settings.kind == "llm", settings.anchor, settings.next_model
+    budget = paced and settings.budget_usd_per_day is not None
+    wrong = {
+        'anchor: needs judge.kind "decisions" or "systemone"': llm and anchor is not None,
+        'mode: "verdicts" needs judge.kind "decisions" or "systemone"': llm and settings.mode == "verdicts",
+        'small: needs judge.kind "llm"': not llm and settings.small is not None,
+        'api_version: needs judge.kind "llm"': not llm and settings.api_version is not None,
+        "next_model: needs judge.anchors, by which the two models are compared": following and settings.anchors is None,
+        "next_model: must differ from judge.model": following is not None and following == settings.model,
+    }
+    if budget and anchor is not None and Prices(settings.prices).of(anchor.model) is None:
+        wrong[f"budget_usd_per_day: needs the price of {anchor.model} (judge.anchor) in judge.prices"] = True
+    return [f"judge.{problem}" for problem, there in wrong.items() if there]
 
 
 def _has_prices(settings: config.Judge) -> bool:
@@ -324,19 +367,26 @@ def chat_endpoint(
     )
 
 
-def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
+def _endpoint(settings: config.Judge, observer: Billing) -> Judge:
     price = price_of(settings, settings.prices)
+    if settings.kind != "llm":
+        from monitors.judges.grounding.http import DecisionEndpoint  # noqa: PLC0415 - loads the HTTP client
+
+        api = APIS[settings.kind](settings.model or "")
+        address = api, settings.base_url or "", settings.api_key, settings.model or ""
+        return DecisionEndpoint(*address, timeout_s=settings.timeout_s, price=price, observer=observer)
     more = {"temperature": settings.temperature, "api_version": settings.api_version}
     return chat_endpoint(settings, price, observer, **more)
 
 
 def _endpoint_stack(
-    settings: config.Judge, instruments: Instruments, observer: Billing, *, role: Literal["judge", "small"] = "judge"
+    settings: config.Judge, instruments: Instruments, observer: Billing, *, role: Role = "judge"
 ) -> Stack:
     limits = limits_of(settings, concurrency=settings.concurrency, max_retries=settings.max_retries)
     origin = origin_of(settings.base_url or "")
     endpoint = _endpoint(settings, observer)
-    return guarded(endpoint, limits, origin=origin, instruments=instruments, observer=observer, role=role)
+    path = "/chat/completions" if settings.kind == "llm" else APIS[settings.kind].path
+    return guarded(endpoint, limits, origin=origin, instruments=instruments, observer=observer, path=path, role=role)
 
 
 def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:
@@ -355,7 +405,7 @@ def guarded(
     instruments: Instruments,
     observer: Billing,
     path: str = "/chat/completions",
-    role: Literal["judge", "small", "verifier"] = "judge",
+    role: Role = "judge",
 ) -> Stack:
     """Return an endpoint in its stack; the series of its circuit begins.
 
@@ -364,7 +414,7 @@ def guarded(
     """
     blind = instruments.judge_blind.labels(endpoint.model, role)
     blind.set(0)
-    name = "small judge" if role == "small" else role
+    name = f"{role} judge" if role in ("small", "anchor") else role
 
     def on_change(state: BreakerState) -> None:
         blind.set(state.open)

@@ -10,7 +10,9 @@ from monitors.metrics.judged.prompts import Datum, Template
 from monitors.statistics.calibration import Calibration, digest
 
 __all__ = [
+    "ANCHOR",
     "Calibrated",
+    "DISAGREEMENT",
     "Datum",
     "Metric",
     "Template",
@@ -19,6 +21,10 @@ __all__ = [
     "scores_at_once",
     "scores_conversations",
 ]
+
+
+ANCHOR, DISAGREEMENT = "~anchor", "~disagreement"
+"""Ends of the names of a metric's scores by the LLM judge beside decisions, and of the difference of the two."""
 
 
 class Metric(Protocol):

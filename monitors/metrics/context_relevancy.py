@@ -75,7 +75,7 @@ class ContextRelevancy:
         return Score(
             relevant / total,
             f"{relevant} of {total} statements in the contexts are relevant",
-            _with_steps(sample, found.standalone, [_evidence(context) for context in contexts]),
+            with_steps(sample, found.standalone, [_evidence(context) for context in contexts]),
         )
 
     async def _by_context(self, sample: Sample) -> Score:
@@ -84,7 +84,7 @@ class ContextRelevancy:
         return Score(
             relevant / len(rated),
             f"{relevant} of {len(rated)} contexts are relevant to two judges",
-            _with_steps(
+            with_steps(
                 sample, standalone, [{"context": index, "ratings": list(ratings)} for index, ratings in rated.items()]
             ),
         )
@@ -126,7 +126,7 @@ class ContextRelevancy:
         return {index: tuple(ratings[index].rating for ratings in both) for index in both[0]}, standalone[0]
 
 
-def _with_steps(sample: Sample, standalone: str | None, rated: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+def with_steps(sample: Sample, standalone: str | None, rated: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     """Return the evidence: the question as it stands alone, each context, and the mean of each hop and tool."""
     steps = by_step(sample.contexts, relevances(sample.contexts, rated))
     means = ({"hop": hop, "tool": tool, "relevance": fmean(some)} for (hop, tool), some in steps.items())

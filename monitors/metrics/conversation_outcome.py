@@ -32,7 +32,7 @@ class Outcomes:
         return await self._shared.get((sample.id, sample.transcript), lambda: self._ask(sample))
 
     async def _ask(self, sample: Sample) -> ConversationOutcome:
-        found = await self._judge.ask(self._template.fill(_shown(sample.transcript)), ConversationOutcome)
+        found = await self._judge.ask(self._template.fill(shown(sample.transcript)), ConversationOutcome)
         turns = turns_of(sample.transcript)
         if found.outcome == "met" and not 1 <= found.met_in_turn <= turns:
             raise JudgeError("unreadable", f"the goal was met in turn {found.met_in_turn} of {turns}")
@@ -51,7 +51,8 @@ def turns_of(transcript: tuple[Message, ...]) -> int:
     return sum(message.role == "user" for message in transcript)
 
 
-def _shown(transcript: tuple[Message, ...]) -> list[Datum]:
+def shown(transcript: tuple[Message, ...]) -> list[Datum]:
+    """Return the messages of a conversation with the numbers of their turns, of a long one the first and the last."""
     turn, data = 0, []
     for message in transcript:
         turn += message.role == "user"

@@ -55,12 +55,12 @@ class GEval:
         history: bool = True,
         steps_dir: Path | None = None,
     ) -> None:
-        self._criterion = criterion = Criterion(
+        self.criterion = criterion = Criterion(
             text=criteria.strip(), texts=tuple(params), scale=scale, rubric=dict(rubric or {})
         )
         _check(criterion, steps)
         self._llm = judge = adapted(judge)
-        self._given = tuple(steps)
+        self.given_steps = tuple(steps)
         self._steps = Steps(judge, criterion, steps_dir)
         self._samples = samples
         self._token = prompting.load("geval_score")
@@ -68,21 +68,21 @@ class GEval:
         self.name = f"geval:{name}"
         self.judge = judge.model
         self.lower_is_better = lower_is_better
-        definition = msgspec.json.encode((criterion, self._given, samples))
+        definition = msgspec.json.encode((criterion, self.given_steps, samples))
         used = [self._token.version, self._form.version, *([] if steps else [self._steps.version])]
         self._history = history and "question" in params
         self.version = follow_ups.version(1, *used, sha256(definition).hexdigest()[:8], history=self._history)
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        if (skipped := unanswered(sample, *self._criterion.texts)) is not None:
+        if (skipped := unanswered(sample, *self.criterion.texts)) is not None:
             return skipped
-        steps = self._given or await self._steps.get()
+        steps = self.given_steps or await self._steps.get()
         probabilities = await self._scored(self._prompt(self._token, steps, sample))
         return await self._sampled(sample, steps) if probabilities is None else self._weighted(probabilities, steps)
 
     async def _scored(self, prompt: Prompt) -> dict[int, float] | None:
         """Return the probability of each score; None without log-probabilities. Invalid answers get one retry."""
-        scores = self._criterion.scores
+        scores = self.criterion.scores
         problem = JudgeError("unreadable")
         for _ in range(_ATTEMPTS):
             found = await self._llm.ask_scored(prompt, [str(score) for score in scores])
@@ -111,24 +111,24 @@ class GEval:
     async def _one(self, prompt: Prompt) -> int:
         for _ in range(_ATTEMPTS):
             found = (await self._llm.ask(prompt, GEvalForm)).score
-            if found in self._criterion.scores:
+            if found in self.criterion.scores:
                 return found
         raise JudgeError(
-            "unreadable", f"{found} is not a score from {self._criterion.scale[0]} to {self._criterion.scale[1]}"
+            "unreadable", f"{found} is not a score from {self.criterion.scale[0]} to {self.criterion.scale[1]}"
         )
 
     def _score(self, mean: float, steps: Sequence[str], how: dict[str, object]) -> Score:
-        lowest, highest = self._criterion.scale
+        lowest, highest = self.criterion.scale
         value = min(1.0, max(0.0, (mean - lowest) / (highest - lowest)))
         reason = f"{mean:.2f} on a scale from {lowest} to {highest}, by {how['method']}"
         return Score(value, reason, (how | {"steps": list(steps)},))
 
     def _prompt(self, template: Template, steps: Sequence[str], sample: Sample) -> Prompt:
-        lowest, highest = self._criterion.scale
-        rubric = "".join(f"\n- {scores}: {meaning}" for scores, meaning in self._criterion.rubric.items())
+        lowest, highest = self.criterion.scale
+        rubric = "".join(f"\n- {scores}: {meaning}" for scores, meaning in self.criterion.rubric.items())
         words = {
-            "TEXTS": ", ".join(self._criterion.texts),
-            "CRITERION": self._criterion.text or "What the steps below say.",
+            "TEXTS": ", ".join(self.criterion.texts),
+            "CRITERION": self.criterion.text or "What the steps below say.",
             "STEPS": "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1)),
             "LOWEST": str(lowest),
             "HIGHEST": str(highest),
@@ -136,7 +136,7 @@ class GEval:
         }
         text = re.sub(rf"\b({'|'.join(words)})\b", lambda match: words[match[1]], template.text)
         seen = sample if self._history else follow_ups.without_history(sample)
-        return FollowUps(replace(template, text=text)).fill(seen, _data(sample, self._criterion.texts))
+        return FollowUps(replace(template, text=text)).fill(seen, _data(sample, self.criterion.texts))
 
 
 def _data(sample: Sample, texts: Sequence[str]) -> list[Datum]:
@@ -182,13 +182,21 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         """The valid scores."""
         return range(self.scale[0], self.scale[1] + 1)
 
+    def meaning(self, score: int) -> str:
+        """Return what the rubric says of a score; "" where it says nothing."""
+        for scores, meaning in self.rubric.items():
+            first, _, last = scores.partition("-")
+            if int(first) <= score <= int(last or first):
+                return meaning
+        return ""
+
 
 class Steps:
     """The evaluation steps of one criterion; stored in a directory, if any, so that scores stay comparable."""
 
     def __init__(self, judge: Judge, criterion: Criterion, directory: Path | None) -> None:
         self._judge = judge
-        self._criterion = criterion
+        self.criterion = criterion
         self._template = prompting.load("geval_steps")
         self.version = self._template.version
         self._key = sha256(msgspec.json.encode((criterion, self.version, judge.model))).hexdigest()[:16]
@@ -207,7 +215,7 @@ class Steps:
         return steps
 
     async def _ask(self) -> tuple[str, ...]:
-        criterion = self._criterion
+        criterion = self.criterion
         rubric = "\n".join(f"{scores}: {meaning}" for scores, meaning in criterion.rubric.items())
         data = [
             Datum("criterion", criterion.text),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -16,9 +16,11 @@ from gaugeway.settings import shared as config
 from gaugeway.settings.options import fitting, hint, option_types
 from gaugeway.signals import RISING, SIGNALS
 from monitors.judges import MinimalJudge, adapted
+from monitors.judges.decisions import DecisionJudge
 from monitors.judges.grounding import Verifier
-from monitors.metrics import Calibrated, Metric, lower_is_better
+from monitors.metrics import ANCHOR, Calibrated, Metric, lower_is_better
 from monitors.metrics.conversation_outcome import Outcomes
+from monitors.metrics.decided import CANNOT, Anchored, Decisions, Disagreement
 from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
@@ -26,7 +28,7 @@ from monitors.metrics.judged.claims import Fused, Separate
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
 
-Mode: TypeAlias = Literal["fused", "separate"]
+Mode: TypeAlias = Literal["fused", "separate", "verdicts"]
 _LLM = frozenset({"judge", "verdicts", "outcomes"})
 _PAID = _LLM | {"embeddings"}
 _GIVEN = _PAID | {"steps_dir", "verifier"}
@@ -145,7 +147,7 @@ class _Builder:
         mode: Mode,
         others: Mapping[str, Any],
     ) -> None:
-        self._verdicts = Fused if mode == "fused" else Separate
+        self._verdicts = Separate if mode == "separate" else Fused
         self._given: dict[str, Any] = {
             "embeddings": None if embeddings is None else adapted_embeddings(embeddings),
             **others,
@@ -186,23 +188,44 @@ class _Builder:
         if needs & _LLM:
             given = given | self._own_judge(name, options.pop("judge", "llm"))
         options = self._options(name, factory, named, options)
-        if not self._can_run(name, factory, given, options, asked_for=asked_for):
-            return False
+        asked = given["decisions"] is not None and bool(needs & _LLM)
         try:
+            decided = given["decisions"].metric(name, factory, named.arguments, options) if asked else None
+            if decided is not None and not given["decisions"].judge.tiers:
+                self._accept(name, _enabled(self._calibrated(name, decided, settings), settings, RATE))
+                return True
+            if asked and given["judge"] is None:
+                if asked_for:
+                    self._does_not_run(name, "judge.anchor", CANNOT)
+                return False
+            if not self._can_run(name, factory, given, options, asked_for=asked_for):
+                return False
             metric = factory(**{key: given[key] for key in needs}, **named.arguments, **options)
         except Exception as error:  # noqa: BLE001 - a metric of the user's own raises anything
             self._problems.append(f"metrics.{name}: {reason(error)}")
             return False
+        rate = RATE_WITH_LLM if needs & _PAID else RATE
+        if decided is None:
+            self._accept(name, _enabled(self._calibrated(name, metric, settings), settings, rate))
+        else:
+            sampled = _enabled(metric, settings, rate)
+            decided = self._calibrated(name, decided, settings)
+            self._accept_tiers(name, replace(sampled, metric=decided, rate=RATE), sampled)
+        return True
+
+    def _calibrated(self, name: str, metric: Metric, settings: config.Metric) -> Metric:
         try:
-            metric = Calibrated(metric, settings.calibration) if settings.calibration else metric
+            return Calibrated(metric, settings.calibration) if settings.calibration else metric
         except ValueError as error:  # after an upgrade, or with another judge: scores stay raw
             self._notes.append(f"metrics.{name}.calibration is not used: {error}")
-        rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _PAID else RATE
-        threshold = settings.threshold
-        if threshold is None:
-            threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
-        self._accept(name, Enabled(metric=metric, rate=rate, threshold=threshold, objective=settings.objective))
-        return True
+            return metric
+
+    def _accept_tiers(self, name: str, decided: Enabled, sampled: Enabled) -> None:
+        """Add a metric by decisions of all traffic, by the anchor of a sample, and the difference of the two."""
+        self._accept(name, decided)
+        anchored = Anchored(sampled.metric)
+        self._accept(name, replace(sampled, metric=anchored, objective=None))
+        self._accept(name, Enabled(metric=Disagreement(decided.metric, anchored), rate=sampled.rate, threshold=0.0))
 
     def _can_run(
         self,
@@ -243,7 +266,7 @@ class _Builder:
     def draft(self, judge_setting: str, others: Sequence[str]) -> Draft:
         """Return what was collected."""
         self._notes += [f"{name} does not run: {problem}" for name, problem in unloadable().items()]
-        if self._given["judge"] is None:
+        if self._given["judge"] is None and self._given["decisions"] is None:
             names = [enabled.metric.name for enabled in self._enabled]
             *first, last = [*(names or ["no metric"]), *others]
             running = f"only {', '.join(first)} and {last} run" if first else f"only {last} runs"
@@ -260,9 +283,11 @@ class _Builder:
 
     def _judging(self, judge: MinimalJudge | None) -> dict[str, Any]:
         own = None if judge is None else adapted(judge)
+        if isinstance(own, DecisionJudge):
+            return self._judging(own.anchor) | {"decisions": Decisions(own)}
         if own is None:
-            return {"judge": None, "verdicts": None, "outcomes": None}
-        return {"judge": own, "verdicts": self._verdicts(own), "outcomes": Outcomes(own)}
+            return {"judge": None, "verdicts": None, "outcomes": None, "decisions": None}
+        return {"judge": own, "verdicts": self._verdicts(own), "outcomes": Outcomes(own), "decisions": None}
 
     def _own_judge(self, name: str, wanted: Any) -> dict[str, Any]:
         """Return the judge arguments of a metric with its own judge (called without arguments)."""
@@ -306,6 +331,15 @@ class _Builder:
             self._problems.append(f"metrics.{name}: another metric has the name {enabled.metric.name!r} already")
         else:
             self._enabled.append(enabled)
+
+
+def _enabled(metric: Metric, settings: config.Metric, rate: float) -> Enabled:
+    """Return a metric as configured, at this rate where none is."""
+    threshold = settings.threshold
+    if threshold is None:
+        threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
+    rate = rate if settings.rate is None else settings.rate
+    return Enabled(metric=metric, rate=rate, threshold=threshold, objective=settings.objective)
 
 
 def needs_of(factory: Callable[..., Metric]) -> frozenset[str]:
@@ -436,4 +470,5 @@ def on_by_default(name: str) -> bool:
 
 def zero_is_best(name: str) -> bool:
     """Whether 0 is the best value of a registered metric or a signal; for names in the store, without the metric."""
-    return name in RISING or bool(declared(name, "lower_is_better"))
+    plain = name.removesuffix(ANCHOR)
+    return plain in RISING or bool(declared(plain, "lower_is_better"))

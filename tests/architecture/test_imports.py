@@ -135,6 +135,7 @@ def test_only_the_places_that_put_things_together_name_adapters():
         "connection",
         "cost",
         "factory",
+        "decisions",
         "instruments",
         "message",
         "micro_batcher",

@@ -34,6 +34,7 @@ OPEN = Config(
         model="judge",
         prices={"gpt-*": shared.Price(input=1.0)},
         small=shared.SmallJudge(base_url="http://127.0.0.1:9/v1", model="small"),
+        anchor=shared.Endpoint(base_url="http://127.0.0.1:9/v1", model="large"),
         bias=(shared.Bias(factor=2.0),),
         grounding=GroundingVerifier(kind="minicheck", base_url="http://127.0.0.1:9/v1", model="verifier"),
     ),
@@ -60,6 +61,7 @@ OTHER = {
     "limits.url": "redis://127.0.0.1:1/0",
     "keys.url": "postgresql://127.0.0.1:1/keys",
     "judge.small": None,
+    "judge.anchor": None,
     "judge.grounding": None,
     "alerts.rules": (),
 }

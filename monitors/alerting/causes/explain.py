@@ -45,7 +45,7 @@ def explain(
     together they are wrong in 5 % of cases if scores are independent. `lower_is_better` only affects the wording.
     """
     words = Words(lower_is_better)
-    if (found := judge_changed.drifted(judge)) is not None:
+    if (found := judge_changed.of_two(metric) or judge_changed.drifted(judge)) is not None:
         return found
     drop = compare(metric, scores_of(metric, before), scores_of(metric, since))
     keys = traffic.keys_of((*drop.before, *drop.since))

@@ -18,6 +18,7 @@ from monitors.alerting.causes.observations import (
     values_of,
 )
 from monitors.alerting.causes.traffic import CARRIED
+from monitors.metrics import DISAGREEMENT
 from monitors.statistics.decomposition import Grouped, decompose, fall
 from monitors.statistics.weighted_mean import Estimate
 
@@ -25,7 +26,7 @@ MATERIAL = 0.05
 """Smaller changes of a share are not named as a cause, however significant they are."""
 KNOWN = 0.95
 """The strength where a change of the judge is a fact, and something else would have to have changed with it."""
-_REPLACED = 0.9
+_REPLACED, _OF_TWO = 0.9, 0.5
 MOVED = ("anchors that moved",)
 """The evidence of a round of anchors that began after the alarm."""
 _MOVED_BEFORE = ("anchors that moved before the alarm",)
@@ -41,6 +42,14 @@ def drifted(judge: JudgeEvidence | None) -> Explanation | None:
         strength=KNOWN,
         evidence=_MOVED_BEFORE if judge.pending else MOVED,
     )
+
+
+def of_two(metric: str) -> Explanation | None:
+    """Return the cause "judge" of a change in how two judges score the same exchanges."""
+    if not metric.endswith(DISAGREEMENT):
+        return None
+    detail = "One of the two judges changed, or the traffic has more of what they judge differently."
+    return Explanation(cause="judge", detail=detail, strength=_OF_TWO, evidence=("both judges on the same exchanges",))
 
 
 def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: float) -> Explanation | None:

@@ -1,9 +1,8 @@
-"""The HTTP endpoint of verifiers that are no chat models, and the protocols of the classifiers of pairs."""
+"""The HTTP endpoint of verifiers and judges that are no chat models, and the protocols of the classifiers of pairs."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -14,10 +13,10 @@ import msgspec
 
 from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 from gaugeway.runtime.retry import retry_after_s
-from gaugeway.settings.bounds import token_count
 from gaugeway.settings.shared import Price
 from monitors.judges import Judge, JudgeError, Observer, Prompt
 from monitors.judges.cost import FREE, Meter
+from monitors.judges.decisions import Tokens, probability, usage_in
 from monitors.judges.grounding.documents import digest
 from monitors.judges.grounding.pairs import PairSupports
 
@@ -48,8 +47,8 @@ class Protocolled(Protocol):
     def read(self, request: bytes, reply: bytes) -> Any:
         """Return the answer that the reply holds. Raises ValueError when it does not fit the request."""
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:
-        """Return the tokens that the server says it read; 0 when it does not say."""
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:
+        """Return the tokens that the server says it read, wrote and had in its cache; 0 when it does not say."""
 
 
 class JsonEndpoint(Judge):
@@ -122,7 +121,8 @@ class JsonEndpoint(Judge):
             raise JudgeError("connection", self._clean(f"{type(error).__name__}: {error}")) from None
         if reply.status_code != httpx.codes.OK:
             raise self._refused(reply)
-        self._meter.count(time.perf_counter() - started, self._protocol.tokens(reply.content, reply.headers))
+        read, wrote, cached = self._protocol.tokens(reply.content, reply.headers)
+        self._meter.count(time.perf_counter() - started, read, wrote, cached_tokens=cached)
         try:
             return self._protocol.read(request, reply.content)
         except (ValueError, RecursionError) as error:
@@ -150,35 +150,6 @@ class JsonEndpoint(Judge):
 
 
 Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-_SLACK = 1e-3
-
-
-def probability(value: float) -> float:
-    """Return a score as a probability; rounding may put it just outside [0, 1]. Raises ValueError for others.
-
-    >>> probability(1.0000001)
-    1.0
-    """
-    if not (math.isfinite(value) and -_SLACK <= value <= 1.0 + _SLACK):
-        raise ValueError(f"score {value!r} is not in [0, 1]")
-    return min(1.0, max(0.0, value))
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-
-
-class _Counted(msgspec.Struct):
-    usage: _Usage | None = None
-
-
-def tokens_in(reply: bytes) -> int:
-    """Return `usage.prompt_tokens` of a reply; 0 when it has none."""
-    try:
-        usage = msgspec.json.decode(reply, type=_Counted).usage
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return 0
-    return token_count(usage and usage.prompt_tokens) or 0
 
 
 def decoded(reply: bytes, kind: type[T], what: str) -> T:
@@ -193,6 +164,17 @@ def same_count(found: Sequence[object], wanted: int) -> None:
     """Raise ValueError unless there are as many answers as were asked for."""
     if len(found) != wanted:
         raise ValueError(f"expected {wanted} result{'' if wanted == 1 else 's'}, got {len(found)}")
+
+
+class DecisionEndpoint(JsonEndpoint):
+    """A decisions endpoint: counts the questions that were not answered."""
+
+    async def _ask(self, request: bytes) -> Any:
+        found = await super()._ask(request)
+        for reason, count in (("refused_question", found.refused), ("unreadable_answer", found.unreadable)):
+            for _ in range(count):
+                self._observer.unusable(self._model, reason)
+        return found
 
 
 SUPPORTED_LABELS = frozenset(
@@ -263,10 +245,10 @@ class Predict:
         same_count(rows, len(msgspec.json.decode(request, type=_Inputs).inputs))
         return PairSupports(supports=[probability(self._score(row)) for row in rows])
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
         """Return the tokens in `x-compute-tokens`."""
         found = headers.get("x-compute-tokens", "")
-        return int(found) if found.isascii() and found.isdigit() and len(found) <= 9 else 0  # noqa: PLR2004 - digits
+        return int(found) if found.isascii() and found.isdigit() and len(found) <= 9 else 0, 0, 0  # noqa: PLR2004 - digits
 
     def _score(self, row: Sequence[_Predicted]) -> float:
         labels = [predicted.label for predicted in row]
@@ -327,9 +309,9 @@ class Classify:
             raise ValueError("the reply does not classify every text")
         return PairSupports(supports=[found[index] for index in range(count)])
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
         """Return `usage.prompt_tokens`."""
-        return tokens_in(reply)
+        return usage_in(reply)
 
     def _text(self, document: str, claim: str) -> str:
         # Cut at the marks rather than replaced: a document may hold "{claim}" itself.

@@ -12,9 +12,10 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from monitors.judges import Judge, JudgeError, Prompt
+from monitors.judges.decisions import Tokens, probability
 from monitors.judges.grounding import Material, Span, Support
 from monitors.judges.grounding.documents import TASK, Document, DocumentVerifier, digest
-from monitors.judges.grounding.http import decoded, probability
+from monitors.judges.grounding.http import decoded
 
 MAX_SPANS = 1_000
 """Spans of one reply; a reply with more is unreadable."""
@@ -246,9 +247,9 @@ class SpansApi:
             types=[(detected.category, detected.subcategory) for detected in found],
         )
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
         """Return 0: the API does not say."""
-        return 0
+        return 0, 0, 0
 
 
 class TokensApi:
@@ -271,9 +272,9 @@ class TokensApi:
             raise ValueError("the tokens of the reply are not those of the answer")
         return Spans(spans=placed)
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> int:  # noqa: ARG002 - the port's shape
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
         """Return 0: the API does not say."""
-        return 0
+        return 0, 0, 0
 
 
 def token_places(answer: str, tokens: Sequence[str]) -> list[tuple[int, int]]:

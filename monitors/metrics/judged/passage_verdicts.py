@@ -37,7 +37,7 @@ def passage_verdicts(evaluations: Iterable[Evaluation]) -> PassageVerdicts | Non
         for item in evaluation.outcome.evidence:
             verdict = item.get("verdict")
             judged = judged or verdict is not None or "contradicted" in item
-            if verdict is not None:
+            if verdict is not None and "contexts" in item:
                 cited = set() if cited is None else cited
             if verdict == "supported" and cited is not None:
                 cited.update(_places(item))

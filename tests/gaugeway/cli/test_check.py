@@ -377,7 +377,10 @@ def test_what_a_class_of_ones_own_raises_is_a_problem_among_the_others(tmp_path,
     [
         ("rate = 20", "[capture] or [metrics.NAME]"),
         ("requests_per_min = 5", "[limits] or [limits.apps.NAME]"),
-        ("base_url = 'http://h/v1'", "[embeddings] or [judge] or [judge.grounding] or [judge.small] or [[upstreams]]"),
+        (
+            "base_url = 'http://h/v1'",
+            "[embeddings] or [judge] or [judge.anchor] or [judge.grounding] or [judge.small] or [[upstreams]]",
+        ),
         ("factor = 2", "[[judge.bias]]"),
         ("otlp_receiver = true", "[monitors]"),
     ],

@@ -84,6 +84,41 @@ def test_without_either_there_is_none():
     )
 
 
+def test_decisions_on_the_same_metric_are_the_covariate_of_the_anchor(tmp_path):
+    """Whatever the other metrics say: the anchor's scores are paired with the decisions of their own metric."""
+
+    async def main():
+        store, rng = SQLiteStore(tmp_path / "store.db"), np.random.default_rng(7)
+        for number in range(COUNT):
+            at = NOW - WINDOW_S * (0.01 + 0.98 * rng.random())
+            sample = Sample(id=str(number), started_at=at, app="shop")
+            truth = {name: rng.random() < mean for name, mean in (("faithfulness", 0.85), ("hallucination", 0.2))}
+            scores = {name: (1.0, 0.8 * good + 0.1) for name, good in truth.items()}
+            scores["lexical_groundedness"] = (1.0, rng.random())
+            if rng.random() < 0.2:
+                scores |= {f"{name}~anchor": (0.2, float(good)) for name, good in truth.items()}
+            rows = [
+                Evaluation(sample_id=sample.id, metric=name, version="1", outcome=Score(value), rate=rate)
+                for name, (rate, value) in scores.items()
+            ]
+            await store.add(sample, rows)
+        names = ["faithfulness", "hallucination", "faithfulness~anchor", "hallucination~anchor", "lexical_groundedness"]
+        wanted = [("shop", name) for name in names[2:4]]
+        window = Query(since=NOW - WINDOW_S, until=NOW)
+        both = await Covariates(store, names, WINDOW_S).helped(window, NOW, wanted)
+        without = await Covariates(store, names[2:], WINDOW_S).helped(window, NOW, wanted)
+        await store.aclose()
+        return both, without
+
+    both, without = asyncio.run(main())
+    for name, mean in (("faithfulness", 0.85), ("hallucination", 0.2)):
+        key = ("shop", f"{name}~anchor")
+        assert both[key].covariate == name
+        assert without[key].covariate == "lexical_groundedness"
+        assert both[key].found.mean == pytest.approx(mean, abs=0.03)
+        assert both[key].found.variance < 0.3 * without[key].found.variance
+
+
 @dataclass(frozen=True)
 class Enabled:
     metric: object

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -323,11 +324,11 @@ def test_what_cannot_be_compared_is_not_drawn(about):
 @pytest.mark.parametrize(
     ("capture", "judging", "expected"),
     [
-        (Sampled(), object(), 5),
-        (Sampled(audits_per_day=9), object(), 9),
-        (Sampled(audits_per_day=0), object(), 0),
-        (Sampled(ask_judge=False), object(), 0),
-        (Sampled(content=False), object(), 0),
+        (Sampled(), SimpleNamespace(writer=object()), 5),
+        (Sampled(audits_per_day=9), SimpleNamespace(writer=object()), 9),
+        (Sampled(audits_per_day=0), SimpleNamespace(writer=object()), 0),
+        (Sampled(ask_judge=False), SimpleNamespace(writer=object()), 0),
+        (Sampled(content=False), SimpleNamespace(writer=object()), 0),
         (Sampled(), None, 0),
     ],
 )
@@ -396,7 +397,7 @@ class Judging:
     """As much of a judge's setup as a plane asks for."""
 
     def __init__(self, judge):
-        self.judge, self.anchors, self.pacer, self.successor = judge, (), None, None
+        self.judge, self.writer, self.anchors, self.pacer, self.successor = judge, judge, (), None, None
 
     def is_available(self):
         return True
