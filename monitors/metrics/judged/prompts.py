@@ -17,6 +17,10 @@ CLOSING = "Judge the data above as the task says."
 """The one unfenced line of a user message."""
 
 _NONCE = "NONCE"
+_BASE_TOKENS, _TOKENS_PER_BYTE, _TOKENS_PER_ITEM = 1_024, 3.0, 150
+_RESTATED = frozenset({"response", "reference"})
+_RATES_NO_CONTEXT = frozenset({"claims_verdicts", "claim_verdicts"})
+"""Tasks whose answer says nothing of contexts that no claim rests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class Template:
             version=self.version,
             system=self.text.replace(_NONCE, nonce),
             user="\n".join([*(_fence(datum, nonce) for datum in data), CLOSING]),
+            output_cap=_output_cap(self.task, data),
         )
 
     def with_part(self, part: Template) -> Template:
@@ -78,6 +83,27 @@ def _fresh_nonce(data: list[Datum]) -> str:
     while any((nonce := f"{secrets.randbelow(10**9):09}") in datum.text for datum in data):
         pass
     return nonce
+
+
+def _output_cap(task: str, data: Iterable[Datum]) -> int:
+    """Return the tokens that an answer may take: a base, what it restates, and so many for each item that it rates.
+
+    An English token is about four bytes of UTF-8, any other script's about two: claims and verdicts on a response take
+    four to eight times its tokens. An answer that needs more is asked for again with twice as many.
+    """
+    tokens = float(_BASE_TOKENS)
+    for datum in data:
+        size = len(datum.text.encode())
+        if datum.name == "context":
+            tokens += {"context_statements": _TOKENS_PER_BYTE * size}.get(task, 0.0)
+            tokens += 0.0 if task in _RATES_NO_CONTEXT else _TOKENS_PER_ITEM
+        elif datum.id is not None:
+            tokens += _TOKENS_PER_ITEM
+        elif datum.name == "request":
+            tokens += size / 2
+        else:
+            tokens += _TOKENS_PER_BYTE * size * (datum.name in _RESTATED)
+    return int(tokens)
 
 
 def _fence(datum: Datum, nonce: str) -> str:
