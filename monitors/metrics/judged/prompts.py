@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from gaugeway.records import Sample, Skipped
 from monitors.judges import JudgeError, Prompt
+
+if TYPE_CHECKING:
+    from monitors.metrics.judged.evidence import Checks
 
 CLOSING = "Judge the data above as the task says."
 """The one unfenced line of a user message."""
@@ -125,21 +128,33 @@ ATTEMPTS = 2
 
 
 async def complete(
-    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int], times: int = ATTEMPTS
+    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]],
+    wanted: Sequence[int],
+    checks: Checks | None = None,
+    fault: Callable[[V], str | None] = lambda _: None,
 ) -> Mapping[int, V]:
-    """Get a verdict for every id in `wanted`, in at most `times` calls: later calls ask for the missing ones.
+    """Get a verdict for every id in `wanted`, in at most two calls: the second asks for the missing ones.
 
-    The first verdict on an id counts; verdicts on other ids are ignored. Raises JudgeError if any is still missing.
+    The first verdict on an id counts; verdicts on other ids are ignored. One with a `fault` is missing; those of the
+    first call are counted in `checks`. Raises JudgeError if any is still missing.
     """
     found: dict[int, V] = {}
-    missing = list(wanted)
-    for _ in range(times):
+    missing, refused = list(wanted), 0
+    for attempt in range(ATTEMPTS):
         if missing:
-            asked = frozenset(missing)
+            asked, refused = frozenset(missing), 0
             for id_, verdict in await ask(missing):
-                if id_ in asked:
-                    found.setdefault(id_, verdict)
+                if id_ not in asked or id_ in found:
+                    continue
+                if (kind := fault(verdict)) is None:
+                    found[id_] = verdict
+                    continue
+                refused += 1
+                if checks is not None and not attempt:
+                    checks.refused[kind] += 1
             missing = [id_ for id_ in wanted if id_ not in found]
+    if missing and refused and checks is not None:
+        raise checks.failure()
     if missing:
         raise JudgeError("unreadable", f"no verdict on {len(missing)} of {len(wanted)} items, asked twice")
     return {id_: found[id_] for id_ in wanted}
