@@ -32,4 +32,4 @@ class Phrases:
 
 def addresses_judge(text: str) -> bool:
     """Return whether a text addresses whoever judges it."""
-    return False
+    return "\N{NULL}" in text

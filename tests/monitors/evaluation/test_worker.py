@@ -164,11 +164,11 @@ ANSWERS = {
     "claims_verdicts": {
         "noncommittal": False,
         "claims": [
-            {"claim": "c", "verdict": "contradicted", "contexts": [0], "quote": "q", "relevance": "relevant"},
+            {"claim": "Yes.", "verdict": "contradicted", "contexts": [0], "quote": "No.", "relevance": "relevant"},
         ],
     },
-    "claims": {"noncommittal": False, "claims": ["c"]},
-    "claim_verdicts": {"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": "q"}]},
+    "claims": {"noncommittal": False, "claims": ["Yes."]},
+    "claim_verdicts": {"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": "No."}]},
     "contradicted_contexts": {"contexts": [{"index": 0, "contradicted": True, "reason": "r"}]},
 }
 
@@ -191,7 +191,7 @@ def test_waiting_for_a_busy_judge_costs_no_score(mode):
         ]
         evaluator = Evaluator(metrics, MetricSampler("s"), timeout_s=0.3, judged_timeout_s=30.0)
         ids = [f"s{k}" for k in range(8)]
-        samples = [sample(name, question="q?", contexts=(Context(text="No."),)) for name in ids]
+        samples = [sample(name, question="q?", response="Yes.", contexts=(Context(text="No."),)) for name in ids]
         evaluations = await asyncio.gather(*(evaluator.evaluate(one) for one in samples))
         await judge.aclose()
         return [one.outcome for both in evaluations for one in both]
