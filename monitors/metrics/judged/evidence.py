@@ -136,9 +136,13 @@ class EvidenceTally:
             return checks
         return None
 
+    def share(self, judge: str, metric: str) -> VerifiedShare:
+        """Return the share of a judge for a metric that was counted."""
+        return _share(judge, metric, self._seen[judge, metric])
+
     def shares(self) -> list[VerifiedShare]:
         """Return the share of each judge and metric."""
-        return [_share(*key, seen) for key, seen in sorted(self._seen.items())]
+        return [self.share(*key) for key in sorted(self._seen)]
 
 
 def _share(judge: str, metric: str, seen: Iterable[tuple[Checks, bool]]) -> VerifiedShare:
@@ -147,7 +151,7 @@ def _share(judge: str, metric: str, seen: Iterable[tuple[Checks, bool]]) -> Veri
     for checks, _ in some:
         refused.update(checks.refused)
     checked, answers = sum(checks.checked for checks, _ in some), len(some)
-    share = 1.0 - refused.total() / checked
+    share = max(0.0, 1.0 - refused.total() / checked)  # a claim may be refused for itself and for its quote
     low, high = wilson(share * answers, answers)
     return VerifiedShare(
         judge=judge,

@@ -75,7 +75,7 @@ def test_the_same_content_under_another_id_is_known(tmp_path):
     [
         (Scripted({"claims_verdicts": claims()}, model="other"), {}, "The warranty is two years."),
         (Scripted({"claims_verdicts": claims()}), {"identity": "temperature 1"}, "The warranty is two years."),
-        (Scripted({"claims_verdicts": claims()}), {}, "Another answer."),
+        (Scripted({"claims_verdicts": claims()}), {}, "It is two years, I think."),
     ],
     ids=["another judge", "another setting of it", "another answer"],
 )
