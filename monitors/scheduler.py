@@ -168,6 +168,7 @@ class Scheduler:
                 join_window_s=config.monitors.join_window_s,
                 spans=config.monitors.otlp_receiver,
                 completes=config.capture.content,
+                renew_s=config.queue.lease_s / 3.0,
             ),
             exporters=[*exporters, self._repeats],
             observer=observer,
