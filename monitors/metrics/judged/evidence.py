@@ -274,7 +274,7 @@ class _Pool:
 def _content(text: str) -> set[str]:
     """Return the words of a text that are not among the most frequent of a language; all words where there are none."""
     words = set(_words(text))
-    return words - FREQUENT or words
+    return words.difference(*FREQUENT.values()) or words
 
 
 def _words(text: str) -> list[str]:
@@ -289,6 +289,11 @@ def _other_language(claim: str, text: str) -> bool:
     said, spoken = language_of(claim), language_of(text)
     if said is not None and spoken is not None:
         return said != spoken
+    if spoken in FREQUENT:  # a short claim shows no language, but may have words of another one only
+        words = set(_words(claim))
+        shared = {language: len(words & frequent) for language, frequent in FREQUENT.items()}
+        if any(shared.values()) and not shared[spoken]:
+            return True
     return _latin(claim) != _latin(text)
 
 
