@@ -230,7 +230,8 @@ def _nearly(part: str, passage: str) -> bool:
     if not _LONG_QUOTE <= len(words) <= _MOST_WORDS:
         return False
     blocks = SequenceMatcher(None, _words(passage), words, autojunk=False).get_matching_blocks()[:-1]
-    near = [block for block in blocks if abs(block.a - blocks[0].a) <= 2 * len(words)]
+    longest = max(blocks, key=lambda block: block.size, default=None)
+    near = [block for block in blocks if longest is not None and abs(block.a - longest.a) <= 2 * len(words)]
     return sum(block.size for block in near) >= _LEAST_QUOTED * len(words)
 
 
@@ -289,12 +290,19 @@ def _other_language(claim: str, text: str) -> bool:
     said, spoken = language_of(claim), language_of(text)
     if said is not None and spoken is not None:
         return said != spoken
-    if spoken in FREQUENT:  # a short claim shows no language, but may have words of another one only
-        words = set(_words(claim))
-        shared = {language: len(words & frequent) for language, frequent in FREQUENT.items()}
-        if any(shared.values()) and not shared[spoken]:
-            return True
+    # A short claim shows no language, but may have words of one of which the text has none.
+    ours, theirs = _frequent(claim), _frequent(text)
+    if ours and theirs and not ours.keys() & theirs.keys():
+        return True
     return _latin(claim) != _latin(text)
+
+
+def _frequent(text: str) -> dict[str, int]:
+    """Return the languages of most of the frequent words in a text, each with their number."""
+    words = set(_words(text))
+    counts = {language: len(words & frequent) for language, frequent in FREQUENT.items()}
+    most = max(counts.values())
+    return {language: count for language, count in counts.items() if count and 2 * count >= most}
 
 
 def _latin(text: str) -> bool:
