@@ -51,7 +51,7 @@ _GATE = frozenset({"forget", "whom", "claims", "top"})
 MAX_EXAMINED = 200_000
 """Characters of a text that are searched for words to a judge."""
 _END = re.compile(r"[.!?]+(?=\s|$)|[\u3002\uff01\uff1f]|\n+")
-_LONGEST = 400
+_AROUND = 400
 """Characters of a sentence on each side of such a word that are looked at."""
 
 
@@ -77,10 +77,10 @@ class _Addressing:
         for _, place, _ in self._gate.find_matches_as_indexes(text):
             if place < done:
                 continue
-            begin = max(0, done, place - _LONGEST)
+            begin = max(0, done, place - _AROUND)
             begin = max((found.end() for found in _END.finditer(text, begin, place)), default=begin)
-            end = _END.search(text, place, place + _LONGEST)
-            done = end.end() if end is not None else min(len(text), place + _LONGEST)
+            end = _END.search(text, place, place + _AROUND)
+            done = end.end() if end is not None else min(len(text), place + _AROUND)
             if self._holds(self._parts_of(text[begin:done])):
                 return True
         return False

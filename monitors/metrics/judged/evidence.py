@@ -37,7 +37,7 @@ _LEAST, _LEAST_OF_EXAMPLE = 0.34, 0.75
 """Least share of a claim's words in the answer and what was asked; and of those of an example that it repeats."""
 _LEAST_QUOTED = 0.8
 """Least share of a long quote's words in the passage, in order: judges mend a word, or drop one."""
-_LONG_QUOTE, _MOST_WORDS = 5, 200
+_LONG_QUOTE, _WORDS_COMPARED = 5, 200
 _STEM, _SHORT, _BARE = 0.7, 4, 3
 """Share of a word's letters by which it is found; letters of the shortest one; words of an answer without any own."""
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\W_]+")
@@ -227,7 +227,7 @@ def is_quoted(quote: str, passages: Iterable[str]) -> bool:
 
 def _nearly(part: str, passage: str) -> bool:
     words = _words(part)
-    if not _LONG_QUOTE <= len(words) <= _MOST_WORDS:
+    if not _LONG_QUOTE <= len(words) <= _WORDS_COMPARED:
         return False
     blocks = SequenceMatcher(None, _words(passage), words, autojunk=False).get_matching_blocks()[:-1]
     longest = max(blocks, key=lambda block: block.size, default=None)
