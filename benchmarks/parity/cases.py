@@ -11,8 +11,8 @@ from typing import Any
 
 S, N, C = "supported", "not_mentioned", "contradicted"
 QUESTION = "How long does the Orla lamp last?"
-RESPONSE = "The Orla lamp lasts nine hours and so on."
-REFERENCE = "It lasts nine hours on one charge."
+RESPONSE = "The Orla lamp lasts nine hours and so on: it holds."
+REFERENCE = "It lasts nine hours on one charge and holds."
 
 MISSING = "a verdict is missing: asked again, then failed; the peer divides by the verdicts it got"
 ENUM = "a verdict outside the enum: asked again, then failed; the peer {}"
