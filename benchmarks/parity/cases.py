@@ -22,7 +22,7 @@ EPSILON = "the peer adds 1e-8 to the denominator"
 
 def contexts(count: int) -> list[str]:
     """Passages that no other text contains."""
-    return [f"Passage number {index} about lamps." for index in range(count)]
+    return [f"Passage number {index} about lamps holds a statement." for index in range(count)]
 
 
 def claims(*verdicts: str, what: str = "c", relevance: str = "relevant") -> list[dict[str, Any]]:
