@@ -19,6 +19,7 @@ Name: TypeAlias = Literal[
     "tool_empty",
     "slow",
     "expensive",
+    "addresses_judge",
 ]
 
 VERSION = "3"
@@ -49,6 +50,7 @@ SIGNALS: Mapping[str, Signal] = {
     "tool_empty": Signal("share of exchanges with an empty tool result"),
     "slow": Signal("share of responses slower than usual"),
     "expensive": Signal("share of responses more expensive than usual"),
+    "addresses_judge": Signal("share of exchanges with an answer or passage that addresses whoever judges it"),
 }
 """Every signal by name."""
 

@@ -47,6 +47,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch, Scorer
 from monitors.judges.budget import BudgetSync
 from monitors.metrics import Metric, lower_is_better, scores_conversations
+from monitors.metrics.judged.evidence import VerifiedShare
 from monitors.metrics.registry import Catalogue
 from monitors.statistics.agreement import Repeatability
 
@@ -167,6 +168,7 @@ class Scheduler:
                 join_window_s=config.monitors.join_window_s,
                 spans=config.monitors.otlp_receiver,
                 completes=config.capture.content,
+                renew_s=config.queue.lease_s / 3.0,
             ),
             exporters=[*exporters, self._repeats],
             observer=observer,
@@ -309,6 +311,7 @@ class Scheduler:
                 for enabled in self._catalogue.enabled
             ],
             "judge_repeats": [asdict(repeats) for repeats in self.judge_repeats()],
+            "judge_evidence": [asdict(share) for share in self.judge_evidence()],
             "signals": [
                 {"name": name, "meaning": SIGNALS[name].meaning, "lower_is_better": name in RISING}
                 for name in enabled_signals(self._config.signals.off)
@@ -337,6 +340,10 @@ class Scheduler:
     def judge_repeats(self) -> Sequence[Repeatability]:
         """Return how far the judge's scores of the same answer differ, by metric."""
         return self._repeats.found()
+
+    def judge_evidence(self) -> Sequence[VerifiedShare]:
+        """Return how much of the judge's evidence could be verified, as seen by this process."""
+        return self._instruments.evidence.shares()
 
     def states(self) -> Mapping[tuple[str, str], str]:
         """Return the worst state of the rules that watch each stream, by app and metric."""

@@ -47,14 +47,16 @@ def scripted(rng: random.Random) -> Scripted:
     def claims(prompt: Any) -> dict[str, Any]:
         share = 0.15 if "Hamburg" in prompt.user else 0.9
         verdicts = ["supported" if rng.random() < share else "not_mentioned" for _ in range(3)]
-        return {
-            "noncommittal": False,
-            "claims": [{"claim": f"{i}", "verdict": v, "relevance": "relevant"} for i, v in enumerate(verdicts)],
-        }
+        place = "It is in Hamburg" if "Hamburg" in prompt.user else "The parcel leaves Leipzig"
+        quote = "oven is at 230" if "loaf" in prompt.user else "depot in Leipzig"
+        evidence = {"contexts": [0], "quote": quote, "relevance": "relevant"}
+        claims = [{"claim": f"{place}, {i}.", "verdict": v, **evidence} for i, v in enumerate(verdicts)]
+        return {"noncommittal": False, "claims": claims}
 
     def statements(prompt: Any) -> dict[str, Any]:
         share = 0.05 if "loaf" in prompt.user else 0.8
-        some = [{"statement": f"{i}", "relevant": rng.random() < share} for i in range(3)]
+        text = "The oven is at 230 degrees" if "loaf" in prompt.user else "The courier is Jens Meyer"
+        some = [{"statement": f"{text}, {i}.", "relevant": rng.random() < share} for i in range(3)]
         return {"contexts": [{"index": 0, "statements": some}]}
 
     return Scripted({"claims_verdicts": claims, "context_statements": statements})

@@ -11,8 +11,8 @@ from typing import Any
 
 S, N, C = "supported", "not_mentioned", "contradicted"
 QUESTION = "How long does the Orla lamp last?"
-RESPONSE = "The Orla lamp lasts nine hours and so on."
-REFERENCE = "It lasts nine hours on one charge."
+RESPONSE = "The Orla lamp lasts nine hours and so on: it holds."
+REFERENCE = "It lasts nine hours on one charge and holds."
 
 MISSING = "a verdict is missing: asked again, then failed; the peer divides by the verdicts it got"
 ENUM = "a verdict outside the enum: asked again, then failed; the peer {}"
@@ -22,7 +22,7 @@ EPSILON = "the peer adds 1e-8 to the denominator"
 
 def contexts(count: int) -> list[str]:
     """Passages that no other text contains."""
-    return [f"Passage number {index} about lamps." for index in range(count)]
+    return [f"Passage number {index} about lamps holds a statement." for index in range(count)]
 
 
 def claims(*verdicts: str, what: str = "c", relevance: str = "relevant") -> list[dict[str, Any]]:

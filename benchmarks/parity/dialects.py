@@ -78,8 +78,14 @@ def _held(claim: dict[str, Any], data: dict[str, dict[int, str]], case: dict[str
     sample = case["sample"]
     contexts = list(data.get("context", {}).values())
     if contexts in ([sample.get("reference")], [sample.get("response")]) and contexts != sample["contexts"]:
-        return {"verdict": "supported" if claim.get("other") else "not_mentioned", "contexts": [0]}
-    return {"verdict": claim["verdict"], "contexts": claim.get("contexts", [0]), "quote": ""}
+        return {
+            "verdict": "supported" if claim.get("other") else "not_mentioned",
+            "contexts": [0],
+            "quote": contexts[0],
+        }
+    named = [index for index in claim.get("contexts", [0]) if index in data.get("context", {})]
+    quote = data["context"][named[0]] if named else ""
+    return {"verdict": claim["verdict"], "contexts": claim.get("contexts", [0]), "quote": quote}
 
 
 def _every_claim(script: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -99,9 +99,10 @@ def verdict(world: World):
     """Answer as a judge would: what says GOOD is supported."""
 
     def answer(request):
-        claim = {"claim": "c", "verdict": "contradicted", "contexts": [0], "quote": "q", "relevance": "relevant"}
+        claim = {"claim": "The moon", "verdict": "contradicted", "contexts": [0], "relevance": "relevant"}
+        claim["quote"] = "The moon is one."
         if "GOOD" in request.text:
-            claim |= {"verdict": "supported", "quote": "The moon is one."}
+            claim["verdict"] = "supported"
         return Reply(content={"noncommittal": False, "claims": [claim]}, delay_s=world.judge_s)
 
     return answer

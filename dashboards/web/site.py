@@ -123,6 +123,7 @@ class Site:
             "is_best_at_0": self.is_best_at_0,
             "error_of": self.error_of,
             "judge_repeats": self.insight.judge_repeats,
+            "judge_evidence": self.insight.judge_evidence,
             "estimated": self.insight.is_estimated(),
             "firing": sum(alert.state == "firing" for alert in self.engine.alerts()),
             "done": TEXTS["done"].get(request.query_params.get("done", "")),

@@ -108,6 +108,9 @@ class Spill:
     async def lease(self, limit: int) -> Sequence[Lease]:
         return await self._queue.lease(limit)
 
+    async def renew(self, sample_ids: Sequence[str]) -> None:
+        await self._queue.renew(sample_ids)
+
     async def ack(self, sample_ids: Sequence[str]) -> None:
         await self._queue.ack(sample_ids)
 

@@ -72,6 +72,9 @@ class Queue(Protocol):
         set aside as a dead letter.
         """
 
+    async def renew(self, sample_ids: Sequence[str]) -> None:
+        """Begin the leases of these samples again, from now on; their attempts stay. By default they run out."""
+
     async def ack(self, sample_ids: Sequence[str]) -> None:
         """Remove these samples for good, whoever holds them now."""
 

@@ -27,6 +27,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.errors import as_json, on_error
 from monitors.api.openapi import SAMPLE_NAMES, openapi_handler
+from monitors.metrics.judged.evidence import VerifiedShare
 from monitors.statistics.agreement import Repeatability, half_width_of
 
 DAY_S = 86_400.0
@@ -61,6 +62,9 @@ class Insight(Protocol):
 
     def judge_repeats(self) -> Sequence[Repeatability]:
         """How far the judge's scores of the same answer differ, by metric; empty while nothing is judged twice."""
+
+    def judge_evidence(self) -> Sequence[VerifiedShare]:
+        """How much of the judge's evidence could be verified, by judge and metric."""
 
     def states(self) -> Mapping[tuple[str, str], str]:
         """(app, metric) -> the worst state (quiet, pending or firing) of the rules that watch it."""

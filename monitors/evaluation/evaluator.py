@@ -171,8 +171,8 @@ class BudgetFactor(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A sample with its evaluations without a judge; `paid` are the judged metrics it gets, each with its rate and the
-    lowest rate that a sample of its app could have had. `asks` says that the judge will be asked.
+    """A sample with its evaluations without a judge, signals included; `paid` are the judged metrics it gets, each with
+    its rate and the lowest rate that a sample of its app could have had. `asks` says that the judge will be asked.
     """
 
     sample: Sample
@@ -233,13 +233,17 @@ class Evaluator:
 
         Raises nothing that a metric raises. Conversations have metrics of their own.
         """
+        return await self.finish(await self.start(sample))
+
+    async def start(self, sample: Sample) -> Begun:
+        """Run the metrics without a judge and choose the judged ones, for `finish`."""
         by_judge, free = self._chosen(sample)
         pace = self.judge_pace.factor
         done = await _together([self._run(sampled, sample, sampled.rate, sampled.rate) for sampled in free])
-        return await self.finish(self._begun(sample, by_judge, done, pace))
+        return self._begun(sample, by_judge, done, pace)
 
     def begin(self, sample: Sample) -> Begun | None:
-        """Run the metrics without a judge and choose the judged ones, for `finish`; None where a metric has to wait."""
+        """Do what `start` does where no metric has to wait; None where one has."""
         by_judge, free = self._chosen(sample)
         if sample.skip_reason is None and not all(scores_at_once(sampled.metric, sample) for sampled in free):
             return None
@@ -268,12 +272,12 @@ class Evaluator:
             self.judge_pace.judging -= begun.asks
         now = time.monotonic()
         self.judge_pace.finished(now - began, begun.pace, judged=begun.asks, now=now)
-        return [*found, *self._signals_of(begun.sample)]
+        return found
 
     def finish_unjudged(self, begun: Begun) -> Sequence[Evaluation]:
         """Do what `finish` does for a sample that got no judged metric."""
         self.judge_pace.finished(0.0, begun.pace, judged=False, now=time.monotonic())
-        return [*begun.done, *self._signals_of(begun.sample)]
+        return begun.done
 
     def _chosen(self, sample: Sample) -> tuple[Sequence[Enabled], list[Enabled]]:
         """The judged metrics that fit a sample, and the chosen ones without a judge."""
@@ -293,10 +297,8 @@ class Evaluator:
             for sampled, rate in rates
             if self._choice.keeps(sample, rate)
         ]
+        done = [*done, *self._signals.evaluations(sample, self._choice.joint(sample, 1.0))]
         return Begun(sample, done, paid, pace, expired=expired, asks=asks and bool(paid))
-
-    def _signals_of(self, sample: Sample) -> Sequence[Evaluation]:
-        return self._signals.evaluations(sample, self._choice.joint(sample, 1.0))
 
     async def retry_skipped(self, sample: Sample, before: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Run the metrics that were skipped in `before`; return the evaluations of those that are not skipped again."""

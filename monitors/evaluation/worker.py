@@ -36,9 +36,10 @@ class WorkerSettings:
 
     `concurrency` samples are judged at a time, and some more scored without a judge (`JudgePace.room`); an empty queue
     is polled every `poll_s`. A sample that expects supplements (`joining.expected`) waits up to `join_window_s` for
-    them, for more spans of a trace `settle_s`; at most `waiting_limit` samples wait. `spans` says that an OTLP receiver
-    runs, so that spans can be expected. Without `completes` a stored sample is never completed later: the store does
-    not hold the texts that this needs.
+    them, for more spans of a trace `settle_s`; at most `waiting_limit` samples wait. The leases of samples under
+    evaluation are renewed every `renew_s`, so that one that takes longer is not handed out again. `spans` says that an
+    OTLP receiver runs, so that spans can be expected. Without `completes` a stored sample is never completed later: the
+    store does not hold the texts that this needs.
     """
 
     concurrency: int
@@ -46,6 +47,7 @@ class WorkerSettings:
     join_window_s: float = 0.0
     settle_s: float = SETTLE_S
     waiting_limit: int = 1000
+    renew_s: float = 40.0
     spans: bool = False
     completes: bool = True
 
@@ -63,9 +65,10 @@ class Worker:
     """Evaluates samples side by side, as many as `settings.concurrency` allows.
 
     A sample is acknowledged only after its evaluations are stored (by a store that settles, in the same transaction);
-    the store ignores rows that it has already. So a crash at any point loses nothing and stores nothing twice. While
-    queue or store fail, the worker retries with back-off and takes no new samples. An evaluation that no store can take
-    is stored as Failed("unstorable").
+    the store ignores rows that it has already. Scores that need no judge are stored before the judge is asked, and
+    leases are renewed every `renew_s`. So a crash at any point loses nothing and stores nothing twice. While queue or
+    store fail, the worker retries with back-off and takes no new samples. An evaluation that no store can take is
+    stored as Failed("unstorable").
 
     Supplements are joined to a sample before it is evaluated; a sample that waits for some takes no place meanwhile.
     Supplements that arrive later complete the stored sample, and the metrics that were skipped are then computed.
@@ -107,12 +110,16 @@ class Worker:
         """Work until `stop`, then finish the samples under way. Samples that wait are left to their leases."""
         # No lease before the store answers: each sample that cannot be stored would use up one of its attempts.
         await self._persist.attempt("store", partial(self._store.questions, [""]))
-        intake = spawn(self._supplements.run(), name="supplements")
+        beside = [
+            spawn(self._supplements.run(), name="supplements"),
+            spawn(self._renew_leases(), name="leases"),
+        ]
         try:
             await self._work()
         finally:
-            intake.cancel()
-            await asyncio.wait([intake])
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
             await self._supplements.aclose()
 
     def stop(self) -> None:
@@ -144,6 +151,17 @@ class Worker:
                 await happens_within(self._stopping, self._settings.poll_s)
         while self._running:  # a batch hands samples to tasks of their own
             await asyncio.wait(set(self._running.values()))
+
+    async def _renew_leases(self) -> None:
+        """Renew the leases of the samples under evaluation, until cancelled; a failure is made up for the next time."""
+        while True:
+            await asyncio.sleep(self._settings.renew_s)
+            try:
+                if self._running:
+                    await self._queue.renew(list(self._running))
+            except Exception as error:  # noqa: BLE001 - the engine's failure, which others report too; counted
+                self._observer.failed("renew")
+                _log.warning("cannot renew leases: %s: %s", type(error).__name__, error)
 
     def _room(self) -> int:
         """How many more samples may be started."""
@@ -313,12 +331,21 @@ class Worker:
 
     async def _evaluate_and_store(self, arrived: _Arrived, begun: Begun | None) -> None:
         """Evaluate a sample, from where its evaluation stands, with what its turn holds; then store it."""
-        if begun is not None:
-            await self._place_and_store(arrived, await self._evaluator.finish(begun))
+        if begun is None:
+            if (gathered := await self._turns.gather(arrived.joined)) is None:
+                return
+            arrived, begun = arrived._replace(joined=gathered), await self._evaluator.start(gathered)
+        if begun.asks and begun.done and not await self._store_unjudged(arrived, begun.done):
             return
-        gathered = await self._turns.gather(arrived.joined)
-        if gathered is not None:
-            await self._place_and_store(arrived._replace(joined=gathered), await self._evaluator.evaluate(gathered))
+        await self._place_and_store(arrived, await self._evaluator.finish(begun))
+
+    async def _store_unjudged(self, arrived: _Arrived, evaluations: Sequence[Evaluation]) -> bool:
+        """Store what needs no judge, who may take long or fail; False when stopped first."""
+        placed = await self._conversations.current([arrived.joined])
+        new = None if placed is None else await self._persist.keep(placed[0], evaluations)
+        if placed is not None and new:
+            self._export(placed[0], new)
+        return new is not None
 
     async def _place_and_store(self, arrived: _Arrived, evaluations: Sequence[Evaluation]) -> None:
         placed = await self._conversations.current([arrived.joined])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from gaugeway.records import Evaluation
 from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
 from gaugeway.signals import SIGNALS
 from monitors.alerting.changes import Version
@@ -18,6 +19,7 @@ from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
 from monitors.judges import Observer
 from monitors.judges.anchors import AnchorComparison
+from monitors.metrics.judged.evidence import EvidenceTally
 from monitors.statistics.agreement import Repeatability
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -181,6 +183,18 @@ class Instruments(Observer):
         judge_repeat_flip_ratio="Share of the answers judged twice of which only one score passes.",
         judge_repeat_pairs="Answers judged twice in the last 30 days.",
     )
+    judge_evidence: Counter = _counter(
+        "Claims of judges' first answers that were checked, by what was wrong.", "judge", "metric", "result"
+    )
+    _verified: GaugeGroup = _gauges(
+        "judge",
+        "metric",
+        judge_verified_ratio="Share of the evidence of a judge's last answers that could be verified.",
+        judge_verified_low="Lower bound of the 95 % interval of gaugeway_judge_verified_ratio.",
+        judge_verified_high="Upper bound of the 95 % interval of gaugeway_judge_verified_ratio.",
+        judge_verified_answers="Answers behind gaugeway_judge_verified_ratio, at most 500.",
+        judge_unscored_ratio="Share of them without a score, because nothing could be verified.",
+    )
     judge_shutdown: Gauge = _gauge(
         "When the judge's endpoint shuts the model down.", "judge_model", name="judge_shutdown_timestamp_seconds"
     )
@@ -241,6 +255,7 @@ class Instruments(Observer):
         self.judge_budget_factor.set(1.0)
         self.judge_pace_factor.set(1.0)
         self.cap = LabelCap(self.label_overflow)
+        self.evidence = EvidenceTally()
         self.build_info.labels(version).set(1)
 
     def agreed_with_next(self, model: str, metric: str, compared: AnchorComparison) -> None:
@@ -294,6 +309,18 @@ class Instruments(Observer):
             flipped = None if one.flipped is None else one.flipped.value
             shown[one.judge, one.metric] = one.sd.value, one.sd.low, one.sd.high, flipped, float(one.sd.n)
         self._repeatability.show(shown)
+
+    def checked(self, evaluation: Evaluation) -> None:
+        """Count what was checked of the judge's answer for an evaluation, and show its share that was verified."""
+        if (checks := self.evidence.add(evaluation)) is None:
+            return
+        judge, metric = evaluation.judge or "", evaluation.metric
+        counts = {"verified": max(0, checks.checked - checks.refused.total()), **checks.refused}
+        for result, count in counts.items():
+            self.judge_evidence.labels(judge, metric, result).inc(count)
+        share = self.evidence.share(judge, metric)
+        numbers = (share.value, share.low, share.high, float(share.answers), share.unscored)
+        self._verified.set((judge, metric), numbers)
 
     def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count the cost of one answer for its app and metric; `_other` when there are none."""

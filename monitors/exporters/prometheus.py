@@ -28,6 +28,7 @@ class PrometheusExporter(Exporter):
         app, model = self._instruments.cap.pair(sample.app, sample.model)
         for evaluation in evaluations:
             metric = evaluation.metric
+            self._instruments.checked(evaluation)
             match evaluation.outcome:
                 case Score(value):
                     exemplar = {"trace_id": sample.trace_id} if sample.trace_id else None

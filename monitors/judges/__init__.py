@@ -19,6 +19,8 @@ class Prompt:
 
     A `frozen` prompt is the one that a model was trained on: nothing is added to its wording. The first `max_tokens` of
     the reply hold the answer; None: all of it. With `ask_again` an answer that cannot be read is asked for once more.
+    No answer to this prompt needs more than `output_cap` tokens, or hardly any: one that does is cut and asked for with
+    twice as many.
     """
 
     task: str
@@ -28,13 +30,15 @@ class Prompt:
     frozen: bool = False
     max_tokens: int | None = None
     ask_again: bool = True
+    output_cap: int | None = None
 
 
 class JudgeError(Exception):
     """The judge gave no usable answer.
 
     `kind` is one of timeout, connection, rate_limited, server_error, refused, bad_request, context_overflow (the prompt
-    is too long for the model), too_large (the reply exceeds the bytes that are read), unreadable, deadline (the
+    is too long for the model), too_large (the reply exceeds the bytes that are read), unreadable, truncated (the answer
+    was cut at its tokens' number, twice), unsupported_verdict (what it says is not in the texts judged), deadline (the
     sample's deadline has passed), blind (the circuit breaker is open), unsure (a cascade's tier passes the prompt on),
     verifier_failed (a cascade's verifier gave no answer), skipped (a cascade's tier never answers such prompts).
     It becomes a label and the `error` of the `Failed` outcome. `retry_after_s` is the server's Retry-After, if any;

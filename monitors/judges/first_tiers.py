@@ -74,6 +74,13 @@ def _verdicts(prompt: Prompt) -> list[dict[str, Any]]:
     ]
 
 
+def _nearest(claim: str, context: str) -> str:
+    """Return the sentence of a context with most words of a claim: the verifier names the context alone."""
+    words = set(_words(claim))
+    sentences = [sentence.strip() for sentence in _ENDS.split(context) if _words(sentence)]
+    return max(sentences, key=lambda sentence: len(words.intersection(_words(sentence))), default="")
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.casefold() for word in _WORDS.findall(text))
 
@@ -115,8 +122,8 @@ class GroundingTier(Judge):
         if least < self._least:
             raise JudgeError("unsure", f"a claim is supported by {least:.2f}")
         verdicts: list[dict[str, Any]] = [
-            {"id": id_, "verdict": "supported", "contexts": [index], "quote": ""}
-            for id_, (_, index) in zip(claims, found, strict=True)
+            {"id": id_, "verdict": "supported", "contexts": [index], "quote": _nearest(claim, contexts[index])}
+            for (id_, claim), (_, index) in zip(claims.items(), found, strict=True)
         ]
         try:
             return msgspec.convert({"verdicts": verdicts}, answer_type), least

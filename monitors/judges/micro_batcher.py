@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 BATCH_WAIT_S = 0.01
 """How long the first item waits for others: short beside a request, long enough for the texts of one sample."""
-_ONE_ITEMS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "unreadable"})
+_ONE_ITEMS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "unreadable", "truncated"})
 """Failures that a single item can cause for its whole request."""
 
 

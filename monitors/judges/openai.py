@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FORMATS = ("json_schema", "json_object", "none")
-_FORMAT = r"response.?format|json.?schema|json.?object|json.?mode|structured.?outputs?|guided.?\w+|grammar"
+_FORMAT = r"response.?format|max_?items|json.?schema|json.?object|json.?mode|structured.?outputs?|guided.?\w+|grammar"
+_BOUNDS = re.compile(r"max_?items", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<!Error code: )(?<![\d.-])\d{3,6}(?![\d.])")
 _LOGPROBS = r"(?:top_|sample )?logprobs?"
 _REFUSED = (
     r"not (?:supported|permitted|allowed|available|implemented)|(?:does|do)(?: not|n't) support|unsupported|unavailable"
@@ -35,16 +37,28 @@ _REFUSALS = (400, 422)
 _ATTEMPTS = 2
 _ALTERNATIVES = (20, 5, 0)
 """Values for `top_logprobs`, tried in turn; some servers allow fewer alternatives, others none."""
+_CAPS = ("max_tokens", "max_completion_tokens", "")
+"""Names of the bound on an answer's tokens, tried in turn. A server may ignore the second one without saying so."""
+MAX_THINKING = 16_384
+"""Tokens added to an answer's bound for a model that thinks before it answers, since they count in it."""
+_FEWEST = 256
+"""Least number in a refusal that is taken for the most tokens that the server allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The request options that the endpoint accepts."""
+    """The request options that the endpoint accepts. `most` is the most tokens of an answer, if it names one.
+
+    `thinks` says that tokens of its answers are thoughts.
+    """
 
     temperature: float | None
     format: str = _FORMATS[0]
     alternatives: int = _ALTERNATIVES[0]
-    max_tokens: bool = True
+    bounded: bool = True
+    cap: str = _CAPS[0]
+    most: int | None = None
+    thinks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +68,7 @@ class _Request:
     prompt: Prompt
     schema: Mapping[str, Any] | None
     again: bool = False
+    longer: bool = False
     logprobs: bool = False
 
 
@@ -63,8 +78,10 @@ class OpenAIJudge(Judge):
     `timeout_s` bounds a whole `ask` from the moment it has one of the `concurrency` slots, including retries (the SDK's
     own, at most `max_retries` a request, honouring Retry-After) and the second request after an unreadable answer. For
     a server that rejects a JSON schema, JSON mode is used, then plain text; temperature and max_tokens are left out,
-    and 20 alternatives of a token are reduced to 5, then none, where the server rejects them. Options that worked are
-    remembered until the server rejects them. With `api_version` the endpoint is Azure's and `model` the deployment.
+    and 20 alternatives of a token are reduced to 5, then none, where the server rejects them. So are the bounds on
+    lists, and the one on the answer's tokens (`Prompt.output_cap`), which is max_completion_tokens where max_tokens is
+    refused. Options that worked are remembered until the server rejects them. An answer cut at its bound is asked for
+    once more with twice the tokens. With `api_version` the endpoint is Azure's and `model` the deployment.
     Belongs to one event loop.
     """
 
@@ -138,8 +155,8 @@ class OpenAIJudge(Judge):
     async def _ask(self, prompt: Prompt, answer_type: type[T], *, logprobs: bool) -> tuple[T, list[Token]]:
         schema = reading.strict_schema(answer_type)
 
-        async def attempt(*, again: bool) -> tuple[T, list[Token]]:
-            completion = await self._complete(_Request(prompt=prompt, schema=schema, again=again, logprobs=logprobs))
+        async def attempt(**how: bool) -> tuple[T, list[Token]]:
+            completion = await self._complete(_Request(prompt=prompt, schema=schema, logprobs=logprobs, **how))
             return reading.read(_text(completion), answer_type), completion.tokens() if logprobs else []
 
         return await self._twice(attempt, prompt)
@@ -148,8 +165,8 @@ class OpenAIJudge(Judge):
         system = f"{prompt.system}\n\nAnswer with one of these and nothing else: {', '.join(choices)}"
         plain = prompt if prompt.frozen else replace(prompt, system=system)
 
-        async def attempt(*, again: bool) -> Mapping[str, float] | None:
-            completion = await self._complete(_Request(prompt=plain, schema=None, again=again, logprobs=True))
+        async def attempt(**how: bool) -> Mapping[str, float] | None:
+            completion = await self._complete(_Request(prompt=plain, schema=None, logprobs=True, **how))
             text, tokens = _text(completion, cut=prompt.max_tokens is not None), completion.tokens()
             if not any(token.logprob is not None for token in tokens):
                 if prompt.frozen:  # the answer is worthless without; one bad reply must not switch them off for good
@@ -168,16 +185,14 @@ class OpenAIJudge(Judge):
 
     async def _twice(self, attempt: Callable[..., Awaitable[T]], prompt: Prompt) -> T:
         """Make a second attempt when the first answer cannot be read, if the prompt may be asked again."""
-        problem = ""
+        problem, cut = "", False
         for asked in range(_ATTEMPTS if prompt.ask_again else 1):
             try:
-                return await attempt(again=asked > 0)
+                return await attempt(again=asked > 0 and not cut, longer=cut)
             except reading.UnreadableError as error:
-                problem = str(error)
+                problem, cut = str(error), error.reason == "truncated"
                 self._observer.unusable(self._model, error.reason)
-                if error.reason == "truncated":  # the second answer would be as long
-                    break
-        raise JudgeError("unreadable", sdk.clean(problem, self._api_key))
+        raise JudgeError("truncated" if cut else "unreadable", sdk.clean(problem, self._api_key))
 
     async def _complete(self, request: _Request) -> Completion:
         """Send one request with the best options the server is known to accept; return its answer."""
@@ -197,6 +212,8 @@ class OpenAIJudge(Judge):
                 )
             except (openai.OpenAIError, ReplyError) as error:
                 other = _other_options(options, error, tried, request)
+                if other is None and request.prompt.output_cap and options.cap and sdk.overflows(error):
+                    request, other = replace(request, prompt=replace(request.prompt, output_cap=None)), options
                 if other is None:
                     # The causes below hold the request, and so the key: they stay out of every traceback.
                     raise sdk.judge_error(error, self._api_key) from None
@@ -211,6 +228,7 @@ class OpenAIJudge(Judge):
                 self._count(time.perf_counter() - started, None)
                 raise reading.UnreadableError("no_completion", f"the reply is not a chat completion: {error}") from None
             self._count(time.perf_counter() - started, completion.usage)
+            self._options = replace(self._options, thinks=self._options.thinks or _thinks(completion))
             return completion
 
     def _body(self, request: _Request, options: _Options) -> dict[str, Any]:
@@ -223,12 +241,13 @@ class OpenAIJudge(Judge):
         }
         if options.temperature is not None:
             body["temperature"] = options.temperature
-        if prompt.max_tokens is not None and options.max_tokens:
-            body["max_tokens"] = prompt.max_tokens
+        if options.cap and (cap := _cap(request, options)) is not None:
+            body[options.cap] = cap
         if request.logprobs and options.alternatives:
             body |= {"logprobs": True, "top_logprobs": options.alternatives}
         if schema is not None and options.format == "json_schema":
             name = re.sub(r"[^A-Za-z0-9_-]", "_", prompt.task)[:64]
+            schema = schema if options.bounded else reading.unbounded(schema)
             shape = {"name": name, "strict": True, "schema": schema}
             body["response_format"] = {"type": "json_schema", "json_schema": shape}
         elif schema is not None and options.format == "json_object":
@@ -247,13 +266,42 @@ def _other_options(options: _Options, error: Exception, tried: set[str], request
     """Return the options for another attempt when the server rejected these; None when it rejected something else."""
     if options.temperature is not None and _refuses(error, ("temperature",), "temperature"):
         return replace(options, temperature=None)
-    if request.prompt.max_tokens is not None and options.max_tokens and _refuses(error, ("max_tokens",), "max_tokens"):
-        return replace(options, max_tokens=False)
+    if (other := _other_cap(options, error, _cap(request, options))) is not None:
+        return other
     if request.logprobs and options.alternatives and _refuses(error, ("logprobs", "top_logprobs"), _LOGPROBS):
         return replace(options, alternatives=_ALTERNATIVES[_ALTERNATIVES.index(options.alternatives) + 1])
     if options.format != "none" and _refuses(error, ("response_format",), _FORMAT):
+        if options.bounded and options.format == "json_schema" and _BOUNDS.search(str(error)[: sdk.MAX_ERROR_TEXT]):
+            return replace(options, bounded=False)
         return replace(options, format=next(name for name in _FORMATS if name not in tried))
     return None
+
+
+def _other_cap(options: _Options, error: Exception, cap: int | None) -> _Options | None:
+    """Return the options with another bound on an answer's tokens, where the server rejected this one."""
+    if not cap or not options.cap or not _refuses(error, (options.cap,), rf"\b{options.cap}"):
+        return None
+    allowed = (int(number) for number in _NUMBER.findall(str(error)[: sdk.MAX_ERROR_TEXT]))
+    if most := max((number for number in allowed if _FEWEST <= number < cap), default=None):
+        return replace(options, most=most)
+    return replace(options, cap=_CAPS[_CAPS.index(options.cap) + 1])
+
+
+def _cap(request: _Request, options: _Options) -> int | None:
+    """Return the bound on an answer's tokens; None for none."""
+    prompt = request.prompt
+    if prompt.max_tokens is not None or prompt.output_cap is None:
+        return prompt.max_tokens
+    cap = prompt.output_cap * (2 if request.longer else 1) + MAX_THINKING * options.thinks
+    return min(cap, options.most or cap)
+
+
+def _thinks(completion: Completion) -> bool:
+    """Whether tokens of an answer were thoughts: it says so, or all that it may take were used up before any text."""
+    details = completion.usage and completion.usage.completion_tokens_details
+    cut = [choice.message.content for choice in completion.choices if choice.finish_reason == "length"]
+    thoughts = any(not text or str(text).lstrip().startswith("<think") for text in cut)
+    return thoughts or bool(details and details.reasoning_tokens)
 
 
 def _refuses(error: Exception, parameters: Sequence[str], names: str) -> bool:
@@ -288,7 +336,9 @@ def _text(completion: Completion, *, cut: bool = False) -> str:
     if choice.message.refusal or choice.finish_reason == "content_filter":
         raise JudgeError("refused", "the judge declined to answer")
     if choice.finish_reason == "length" and not cut:
-        raise reading.UnreadableError("truncated", "the answer was cut at the judge's token limit")
+        used = completion.usage.completion_tokens if completion.usage else None
+        tokens = f"{used} tokens" if used else "its token limit"
+        raise reading.UnreadableError("truncated", f"the answer was cut at {tokens}")
     content = choice.message.content
     if isinstance(content, list):  # some servers answer in parts, thoughts first
         content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))

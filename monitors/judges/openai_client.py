@@ -132,12 +132,19 @@ class Details(msgspec.Struct):
     cached_tokens: int | None = None
 
 
+class OutputDetails(msgspec.Struct):
+    """`usage.completion_tokens_details`."""
+
+    reasoning_tokens: int | None = None
+
+
 class Usage(msgspec.Struct):
     """`usage`."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: Details | None = None
+    completion_tokens_details: OutputDetails | None = None
 
 
 class Message(msgspec.Struct):

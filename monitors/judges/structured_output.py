@@ -40,7 +40,8 @@ def strict_schema(answer_type: type[Any]) -> dict[str, Any]:
     """Return the JSON schema of `answer_type` in the dialect that strict structured output accepts; do not change it.
 
     The root is an object rather than a reference, every property is required, additional ones are forbidden, and there
-    are no defaults or titles. A definition that is used once is inlined, since the schema's tokens are paid for.
+    are no defaults or titles. A definition that is used once is inlined, since the schema's tokens are paid for. Lists
+    are bounded by maxItems; the lengths of texts, which strict mode refuses, are checked by `read` alone.
     """
     return _strict_schema(answer_type)  # type: ignore[arg-type] # a class is hashable
 
@@ -64,6 +65,15 @@ def _strict_schema(answer_type: Any) -> dict[str, Any]:
     return schema | ({"$defs": left} if left else {})
 
 
+def unbounded(node: Any) -> Any:
+    """Return a schema without the bounds on lists, for servers that refuse them."""
+    if isinstance(node, list):
+        return [unbounded(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: unbounded(value) for key, value in node.items() if key != "maxItems"}
+
+
 def _placed(node: Any, once: dict[str, Any]) -> Any:
     if isinstance(node, list):
         return [_placed(item, once) for item in node]
@@ -82,7 +92,7 @@ def _strict(node: Any) -> Any:
     strict = {
         key: _strict(value)
         for key, value in node.items()
-        if key != "default" and not (key == "title" and isinstance(value, str))
+        if key not in ("default", "maxLength") and not (key == "title" and isinstance(value, str))
     }
     if isinstance(strict.get("properties"), dict):
         strict["required"] = list(strict["properties"])
@@ -110,12 +120,25 @@ def read(text: str, answer_type: type[T]) -> T:
             problem = problem or str(error)
     if problem:
         raise UnreadableError("wrong_shape", problem)
+    if _is_cut(text):
+        raise UnreadableError("truncated", "the reply ends within its JSON object")
     raise UnreadableError("no_json" if text.strip() else "empty", "the reply contains no JSON object")
 
 
 def _whole(escape: re.Match[str]) -> str:
     """Return a JSON escape unchanged, or a question mark for an unpaired surrogate."""
     return "?" if len(escape[0]) == _ONE_ESCAPE else escape[0]
+
+
+def _is_cut(text: str) -> bool:
+    """Whether a JSON object begins in `text` and is neither wrong nor complete where the text ends."""
+    try:
+        json.JSONDecoder().raw_decode(text, text.index("{"))
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def _no_number(name: str) -> Any:

@@ -88,7 +88,8 @@ class AnswerRelevancy:
     async def _by_statements(self, sample: Sample) -> Score | Skipped:
         rated = await self._verdicts.relevance(sample)
         claims = ({"claim": claim, "relevance": relevance} for claim, relevance in rated.claims)
-        evidence: tuple[dict[str, Any], ...] = (*follow_ups.evidence_of(rated.standalone), *claims)
+        checked = rated.checks.evidence()
+        evidence: tuple[dict[str, Any], ...] = (*follow_ups.evidence_of(rated.standalone), *claims, *checked)
         if rated.noncommittal:
             return Score(0.0, "the response is noncommittal", evidence)
         if not rated.claims:

@@ -75,7 +75,10 @@ class ContextRelevancy:
         return Score(
             relevant / total,
             f"{relevant} of {total} statements in the contexts are relevant",
-            with_steps(sample, found.standalone, [_evidence(context) for context in contexts]),
+            (
+                *with_steps(sample, found.standalone, [_evidence(context) for context in contexts]),
+                *found.checks.evidence(),
+            ),
         )
 
     async def _by_context(self, sample: Sample) -> Score:

@@ -42,7 +42,11 @@ class Faithfulness:
         return Score(
             passed / len(judged.claims),
             f"{passed} of {len(judged.claims)} claims {what}" + ("; noncommittal" if judged.noncommittal else ""),
-            (*follow_ups.evidence_of(judged.standalone), *(_evidence(claim) for claim in judged.claims)),
+            (
+                *follow_ups.evidence_of(judged.standalone),
+                *(_evidence(claim) for claim in judged.claims),
+                *judged.checks.evidence(),
+            ),
         )
 
 
@@ -78,7 +82,7 @@ class Hallucination:
         if (skipped := unanswered(sample, "response", "contexts")) is not None:
             return skipped
         seen = sample if self._history else follow_ups.without_history(sample)
-        contexts = await self._verdicts.contradicted(seen)
+        contexts, checks = await self._verdicts.contradicted(seen)
         contradicted = sum(context.contradicted for context in contexts)
         return Score(
             contradicted / len(contexts),
@@ -86,5 +90,6 @@ class Hallucination:
             tuple(
                 {"context": context.index, "contradicted": context.contradicted, "reason": context.reason}
                 for context in contexts
-            ),
+            )
+            + checks.evidence(always=True),
         )

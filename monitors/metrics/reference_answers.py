@@ -133,7 +133,7 @@ def _evidence(ours: JudgedClaims, expected: JudgedClaims) -> list[dict[str, obje
     missing: list[dict[str, object]] = [
         {"claim": claim.claim, "found": "FN"} for claim in expected.claims if claim.verdict != "supported"
     ]
-    return [*right, *missing]
+    return [*right, *missing, *ours.checks.evidence()]
 
 
 class NoiseSensitivity:
@@ -151,7 +151,7 @@ class NoiseSensitivity:
         self._verdicts = verdicts
         self._noise = noise
         self.judge = verdicts.model
-        used = verdicts.version("claims" if noise == "any" else "located")
+        used = verdicts.version("claims")
         self.version = f"1-{used}-{verdicts.version('held_against')}" + ("" if noise == "any" else f"-{noise}")
 
     async def score(self, sample: Sample) -> Score | Skipped:
@@ -159,7 +159,7 @@ class NoiseSensitivity:
             return skipped
         reference, sample = sample.reference or "", replace(sample, history=())
         located = self._noise != "any"
-        judged = await (self._verdicts.located(sample) if located else self._verdicts.claims(sample))
+        judged = await self._verdicts.claims(sample)
         if not judged.claims:
             return Skipped("no_claims")
         right = await self._verdicts.held_against(sample, [claim.claim for claim in judged.claims], reference)
@@ -180,12 +180,13 @@ class NoiseSensitivity:
                     "quote": claim.quote,
                 }
                 for claim, bad, taken in zip(judged.claims, wrong, noisy, strict=True)
-            ),
+            )
+            + judged.checks.evidence(),
         )
 
     async def _relevant(self, sample: Sample, reference: str) -> frozenset[int] | None:
         """Return the contexts that support a claim of the reference; None when the reference has no claims."""
-        wanted = await self._verdicts.located(replace(sample, response=reference))
+        wanted = await self._verdicts.claims(replace(sample, response=reference))
         if not wanted.claims:
             return None
         return frozenset(index for claim in wanted.claims if claim.verdict == "supported" for index in claim.contexts)

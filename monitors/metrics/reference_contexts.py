@@ -111,7 +111,8 @@ class ContextRecall:
             tuple(
                 {"claim": claim.claim, "verdict": claim.verdict, "contexts": list(claim.contexts), "quote": claim.quote}
                 for claim in judged.claims
-            ),
+            )
+            + judged.checks.evidence(),
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.text.abstention import abstained
+from monitors.metrics.judged.evidence import EvidenceTally, VerifiedShare
 from monitors.metrics.latency import Latency, Timing, summary
 from monitors.offline import results_codec as codec
 from monitors.statistics.agreement import Repeatability, repeatability
@@ -124,6 +125,15 @@ class Run:
         """How far two judgements of the same sample differ, by metric; without metrics that were not judged twice."""
         return {measure.name: found for measure in self.measures if (found := _repeated(measure, self.rows))}
 
+    @cached_property
+    def judge_evidence(self) -> Sequence[VerifiedShare]:
+        """How much of the judge's evidence could be verified, by judge and metric."""
+        tally = EvidenceTally(most=None)
+        for row in self.rows:
+            for evaluation in row.evaluations.values():
+                tally.add(evaluation)
+        return tally.shares()
+
     @property
     def unrepeated(self) -> Mapping[str, int]:
         """Second judgements without a score, by reason."""
@@ -178,6 +188,7 @@ class Run:
             "latency": codec.plain(self.latency),
             "retrieval_latency": codec.plain(self.latencies["retrieval"]),
             "abstained": self.abstained,
+            "judge_evidence": [codec.plain(share) for share in self.judge_evidence],
             "judge_repeats": [codec.plain(found) for found in self.judge_repeats.values()],
             "rows": [
                 {

@@ -1,4 +1,4 @@
-"""Signals of the answer alone: it declines, is cut off, or is in another language than the question."""
+"""Signals of texts alone: an answer declines, is cut off or in another language, or something addresses the judge."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from gaugeway.records import Evaluation, Sample, Score, Skipped
 from gaugeway.text.abstention import abstained
 from gaugeway.text.language import asks_for_another_language, language_of
+from gaugeway.text.phrases import addresses_judge
 
 ANSWERED = frozenset({None, "truncated_response", "refusal"})
 """Skip reasons of exchanges that answered a user."""
@@ -46,6 +47,14 @@ def declines_to_judge(evaluations: Iterable[Evaluation]) -> bool | None:
 def is_truncated(sample: Sample) -> float | None:
     """Return 1 for a response that ended at the token limit (`finish_reason` "length"), 0 for another one."""
     return float(sample.skip_reason == "truncated_response") if sample.skip_reason in COMPLETED else None
+
+
+def speaks_to_judge(sample: Sample) -> float | None:
+    """Return whether the answer or one of the passages addresses whoever judges it (`phrases.addresses_judge`)."""
+    if sample.skip_reason not in ANSWERED or not sample.response:
+        return None
+    texts = [sample.response, *(context.text for context in sample.contexts)]
+    return float(any(map(addresses_judge, texts)))
 
 
 def mismatch(sample: Sample) -> float | None:

@@ -89,6 +89,7 @@ _ALONE: Mapping[str, Callable[[Sample], float | None]] = {
     "abstained": answers.declines,
     "language_mismatch": answers.mismatch,
     "truncated": answers.is_truncated,
+    "addresses_judge": answers.speaks_to_judge,
     "tool_invalid": invalid,
     "tool_unknown": unknown,
     "tool_repeated": repeated,

@@ -235,6 +235,22 @@ def test_a_lease_holds_until_its_end_and_no_longer(bench):
     bench.run(scenario)
 
 
+def test_a_renewed_lease_holds_from_then_on_and_costs_no_attempt(bench):
+    async def scenario(queue):
+        await queue.put([sample("a"), sample("b"), sample("c")])
+        assert ids(await queue.lease(2)) == ["a", "b"]
+        for _ in range(2 * MAX_ATTEMPTS):
+            bench.clock.now += 0.75 * LEASE_S
+            await queue.renew(["a", "c", "unknown"])
+        await queue.renew([])
+        leases = await queue.lease(10)
+        assert sorted(ids(leases)) == ["b", "c"], "a is held, and c, which nobody held, got no lease"
+        bench.let_leases_end()
+        assert {lease.sample.id: lease.attempt for lease in await queue.lease(10)} == {"a": 2, "b": 3, "c": 2}
+
+    bench.run(scenario)
+
+
 def test_attempts_are_counted_from_one(bench):
     async def scenario(queue):
         await queue.put([sample("a")])

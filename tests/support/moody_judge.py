@@ -10,9 +10,10 @@ from tests.support.llm_server import Reply, Request
 
 
 def verdicts(supported: int) -> dict[str, Any]:
-    """The answer that so many of four claims are supported."""
+    """The answer that so many of four claims about a parcel are supported."""
     words = ["supported"] * supported + ["not_mentioned"] * (4 - supported)
-    claims = [{"claim": f"{i}", "verdict": word, "relevance": "relevant"} for i, word in enumerate(words)]
+    evidence = {"contexts": [0], "quote": "leaves the depot", "relevance": "relevant"}
+    claims = [{"claim": f"It leaves Leipzig, {i}.", "verdict": word, **evidence} for i, word in enumerate(words)]
     return {"noncommittal": False, "claims": claims}
 
 

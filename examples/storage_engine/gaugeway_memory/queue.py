@@ -79,6 +79,11 @@ class MemoryQueue(Queue):
         if (waiting := self._waiting.pop(sample_id, None)) is not None:
             self._dead[sample_id] = waiting.sample
 
+    async def renew(self, sample_ids: Sequence[str]) -> None:
+        for sample_id in sample_ids:
+            if (waiting := self._waiting.get(sample_id)) is not None and waiting.leased_until is not None:
+                waiting.leased_until = self._clock() + self._lease_s
+
     async def ack(self, sample_ids: Sequence[str]) -> None:
         for sample_id in sample_ids:
             self._waiting.pop(sample_id, None)

@@ -17,7 +17,9 @@ T = TypeVar("T")
 Outcome: TypeAlias = Literal["sure", "unsure", "failed"]
 _AUDITED = "audit gaugeway"
 """What the hash of a prompt is salted with that decides whether it is audited."""
-PASSED_ON = frozenset({"unsure", "verifier_failed", "unreadable", "too_large", "refused", "context_overflow"})
+PASSED_ON = frozenset(
+    {"unsure", "verifier_failed", "unreadable", "truncated", "too_large", "refused", "context_overflow"}
+)
 """Failures that the next tier may not have. An unreachable judge is not among them: it must not raise the bill."""
 
 

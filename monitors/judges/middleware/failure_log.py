@@ -28,6 +28,10 @@ _ADVICE = {
     "rate_limited": "lower judge.concurrency or the metrics' rates, or ask the provider for more quota",
     "server_error": "the endpoint failed; see its log or status page",
     "unreadable": "the model does not return the requested JSON; use another judge.model",
+    "truncated": (
+        "answers were cut at their token limit, with twice the tokens too: raise the server's own limit, turn long"
+        " thinking off, or see whether the model repeats itself without end"
+    ),
     "bad_request": "check judge.model, judge.base_url and judge.api_key",
     "too_large": "the reply is larger than 16 MiB; check which server answers at judge.base_url",
 }

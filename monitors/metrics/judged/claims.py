@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from gaugeway.records import Context, Sample
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
+from monitors.metrics.judged.evidence import CHECKED, Checks, fault_of_claim, fault_of_verdict, is_stated
 from monitors.metrics.judged.follow_ups import Asked, FollowUps
 from monitors.metrics.judged.prompts import Datum, claims_of, complete, contexts_of, question_of, sent_contexts
 from monitors.metrics.judged.single_flight import SingleFlight
 
-Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", "contradicted", "statements"]
+Question: TypeAlias = Literal["claims", "held_against", "relevance", "contradicted", "statements"]
+A = TypeVar("A", bound=answers.Claims | answers.ClaimsVerdicts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class JudgedClaims:
     noncommittal: bool
     claims: tuple[JudgedClaim, ...]
     standalone: str | None = None
+    checks: Checks = field(default_factory=Checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class RatedClaims:
     noncommittal: bool
     claims: tuple[tuple[str, answers.Relevance], ...]
     standalone: str | None = None
+    checks: Checks = field(default_factory=Checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +56,14 @@ class JudgedContexts:
 
     contexts: tuple[answers.StatementsOfContext, ...]
     standalone: str | None = None
+    checks: Checks = field(default_factory=Checks)
 
 
 class Verdicts(ABC):
     """A judge's verdicts on one sample. Every method raises JudgeError; empty contexts are not sent.
+
+    What an answer says must be in the texts: a claim in the response, a statement in its context, the quote of a
+    verdict in a context that it names. What is not is asked for again; then it is JudgeError("unsupported_verdict").
 
     A sample with history is judged as what its question means after it; without the history, by itself.
     """
@@ -65,6 +73,7 @@ class Verdicts(ABC):
         self._verdicts = prompting.load("claim_verdicts")
         self._statements = FollowUps(prompting.load("context_statements"))
         self._shared_statements: SingleFlight[JudgedContexts] = SingleFlight()
+        self._shared_claims: SingleFlight[JudgedClaims] = SingleFlight()
 
     @property
     def model(self) -> str:
@@ -75,30 +84,29 @@ class Verdicts(ABC):
     def version(self, question: Question) -> str:
         """Return the hashes of the prompts used for `question`."""
 
-    @abstractmethod
     async def claims(self, sample: Sample) -> JudgedClaims:
-        """Return the response's claims, checked against the contexts."""
+        """Return the response's claims, checked against the contexts; those with a verdict name their contexts."""
+        return await self._shared_claims.get(_key(sample), lambda: self._judge_claims(sample))
+
+    @abstractmethod
+    async def _judge_claims(self, sample: Sample) -> JudgedClaims:
+        """Do what `claims` does, once for all metrics."""
 
     @abstractmethod
     async def relevance(self, sample: Sample) -> RatedClaims:
         """Return the response's claims with their relevance to the question."""
 
     @abstractmethod
-    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
-        """Return, for each non-empty context in order, whether the response contradicts it."""
+    async def contradicted(self, sample: Sample) -> tuple[tuple[answers.ContradictedContext, ...], Checks]:
+        """Return, for each non-empty context in order, whether the response contradicts it; and what was checked."""
 
     @abstractmethod
     async def _asked(self, sample: Sample) -> Asked[Any]:
         """Return the answer of the call for the claims."""
 
-    async def located(self, sample: Sample) -> JudgedClaims:
-        """Do what `claims` does; each supported or contradicted claim also names the contexts responsible."""
-        judged = await self.claims(sample)
-        return replace(judged, claims=await self._located(sample, judged.claims))
-
     async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
         """Return these claims, checked against one text instead of the sample's contexts."""
-        return await self._checked(replace(sample, contexts=(Context(text=text),)), claims)
+        return await self._verified(replace(sample, contexts=(Context(text=text),)), claims, Checks(len(claims)))
 
     async def standalone(self, sample: Sample) -> str | None:
         """Return a follow-up's question as it stands alone, from the call for the claims; None without history."""
@@ -117,38 +125,51 @@ class Verdicts(ABC):
             standalone.append(found.standalone)
             return [(context.index, context) for context in found.answer.contexts]
 
-        contexts = tuple((await complete(ask, sent_contexts(sample))).values())
-        return JudgedContexts(contexts=contexts, standalone=standalone[0] if standalone else None)
+        def fault(context: answers.StatementsOfContext) -> str | None:
+            text, around = sample.contexts[context.index].text, [_around(sample)]
+            own = all(is_stated(statement.statement, text, around) for statement in context.statements)
+            return None if own else "statement_not_in_passage"
 
-    async def _checked(self, sample: Sample, claims: Sequence[str]) -> tuple[JudgedClaim, ...]:
-        """Return the claims, checked against the sample's contexts."""
+        sent = sent_contexts(sample)
+        checks = Checks(len(sent))
+        contexts = tuple((await complete(ask, sent, checks, fault)).values())
+        return JudgedContexts(contexts=contexts, standalone=standalone[0] if standalone else None, checks=checks)
 
-        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
-            return await self._ask_verdicts(sample, claims, ids)
+    async def _stated(self, sample: Sample, task: str, ask: Callable[[int], Awaitable[Asked[A]]]) -> Asked[A]:
+        """Return an answer with claims of the response only; `ask` gets the number of earlier answers."""
+        checks = Checks()
+        for attempt in range(prompting.ATTEMPTS):
+            asked = await ask(attempt)
+            around = [_around(sample), asked.standalone or ""]
+            given = [sample.contexts[index].text for index in sent_contexts(sample)]
+            said = [claim if isinstance(claim, str) else claim.claim for claim in asked.answer.claims]
+            faults = [fault_of_claim(task, claim, sample.response, around, given) for claim in said]
+            refused = [kind for kind in faults if kind is not None]
+            if not attempt:
+                checks.checked = len(said)
+                checks.refused.update(refused)
+            if not refused:
+                return replace(asked, checks=checks)
+        raise checks.failure()
 
-        return tuple((await complete(ask, range(len(claims)))).values())
-
-    async def _located(
+    async def _verified(
         self,
         sample: Sample,
-        judged: Sequence[JudgedClaim],
-        needing: tuple[answers.Verdict, ...] = ("supported", "contradicted"),
+        claims: Sequence[str],
+        checks: Checks,
+        first: Iterable[tuple[int, JudgedClaim]] | None = None,
     ) -> tuple[JudgedClaim, ...]:
-        """Return the same claims; each with a verdict in `needing` names the contexts it rests on.
-
-        One that names no context we sent is a missing verdict on the contexts: no context at all would count as
-        contradicted, which is the best score. Such claims are asked about once more.
-        """
-
-        def placed(claim: JudgedClaim) -> bool:
-            return bool(claim.contexts) or claim.verdict not in needing
+        """Return the claims with verdicts that the sample's contexts bear out; `first` are the verdicts known."""
+        known = [] if first is None else [first]
+        passages = {index: sample.contexts[index].text for index in sent_contexts(sample)}
 
         async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
-            verdicts = await self._ask_verdicts(sample, [claim.claim for claim in judged], ids)
-            return [(id_, claim) for id_, claim in verdicts if placed(claim)]
+            return known.pop() if known else await self._ask_verdicts(sample, claims, ids)
 
-        found = await complete(ask, [id_ for id_, claim in enumerate(judged) if not placed(claim)], times=1)
-        return tuple(found.get(id_, claim) for id_, claim in enumerate(judged))
+        def fault(judged: JudgedClaim) -> str | None:
+            return fault_of_verdict(judged.verdict, judged.contexts, judged.quote, passages)
+
+        return tuple((await complete(ask, range(len(claims)), checks, fault)).values())
 
     async def _ask_verdicts(
         self, sample: Sample, claims: Sequence[str], ids: Sequence[int]
@@ -164,47 +185,59 @@ class Fused(Verdicts):
 
     def __init__(self, judge: Judge) -> None:
         super().__init__(judge)
-        self._claims = FollowUps(prompting.load("claims_verdicts"))
+        self._claims, self._again = _with_repetition("claims_verdicts")
         self._shared: SingleFlight[Asked[answers.ClaimsVerdicts]] = SingleFlight()
 
     def version(self, question: Question) -> str:
-        if question in ("contradicted", "located"):
-            return f"{self._claims.version}-{self._verdicts.version}"
-        if question == "held_against":
-            return self._verdicts.version
-        return self._statements.version if question == "statements" else self._claims.version
+        versions = {
+            "held_against": self._verdicts.version,
+            "relevance": self._claims.version,
+            "statements": self._statements.version,
+        }
+        return f"{versions.get(question, f'{self._claims.version}-{self._verdicts.version}')}-{CHECKED}"
 
-    async def claims(self, sample: Sample) -> JudgedClaims:
+    async def _judge_claims(self, sample: Sample) -> JudgedClaims:
         found = await self._asked(sample)
-        sent = frozenset(sent_contexts(sample))
-        claims = [_judged(claim.claim, claim, sent) for claim in found.answer.claims]
-        return JudgedClaims(noncommittal=found.answer.noncommittal, claims=tuple(claims), standalone=found.standalone)
+        sent, checks = frozenset(sent_contexts(sample)), found.checks.copy()
+        first = [(id_, _judged(claim.claim, claim, sent)) for id_, claim in enumerate(found.answer.claims)]
+        claims = await self._verified(sample, [claim.claim for _, claim in first], checks, first)
+        return JudgedClaims(
+            noncommittal=found.answer.noncommittal, claims=claims, standalone=found.standalone, checks=checks
+        )
 
     async def relevance(self, sample: Sample) -> RatedClaims:
         found = await self._asked(sample)
-        claims = [(claim.claim, claim.relevance) for claim in found.answer.claims]
-        return RatedClaims(noncommittal=found.answer.noncommittal, claims=tuple(claims), standalone=found.standalone)
+        claims = tuple((claim.claim, claim.relevance) for claim in found.answer.claims)
+        return RatedClaims(
+            noncommittal=found.answer.noncommittal, claims=claims, standalone=found.standalone, checks=found.checks
+        )
 
-    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
+    async def contradicted(self, sample: Sample) -> tuple[tuple[answers.ContradictedContext, ...], Checks]:
         judged = await self.claims(sample)
         reasons: dict[int, str] = {}
-        for claim in await self._located(sample, judged.claims, ("contradicted",)):
+        for claim in judged.claims:
             for index in claim.contexts if claim.verdict == "contradicted" else ():
                 reasons.setdefault(index, f"{claim.claim} ↔ {claim.quote}" if claim.quote else claim.claim)
-        return tuple(
+        contexts = tuple(
             answers.ContradictedContext(index, contradicted=index in reasons, reason=reasons.get(index, ""))
             for index in sent_contexts(sample)
         )
+        return contexts, judged.checks
 
     async def _asked(self, sample: Sample) -> Asked[answers.ClaimsVerdicts]:
         return await self._shared.get(_key(sample), lambda: self._ask(sample))
 
     async def _ask(self, sample: Sample) -> Asked[answers.ClaimsVerdicts]:
         data = [Datum("response", sample.response), *contexts_of(sample)]
-        found = await self._claims.ask(self._judge, sample, data, answers.ClaimsVerdicts)
-        claims = [claim for claim in found.answer.claims if claim.claim.strip()]
-        answer = answers.ClaimsVerdicts(noncommittal=found.answer.noncommittal, claims=claims)
-        return Asked(answer=answer, standalone=found.standalone)
+
+        async def ask(attempt: int) -> Asked[answers.ClaimsVerdicts]:
+            template = self._again if attempt else self._claims
+            found = await template.ask(self._judge, sample, data, answers.ClaimsVerdicts)
+            claims = [claim for claim in found.answer.claims if claim.claim.strip()]
+            answer = answers.ClaimsVerdicts(noncommittal=found.answer.noncommittal, claims=claims)
+            return replace(found, answer=answer)
+
+        return await self._stated(sample, "claims_verdicts", ask)
 
 
 class Separate(Verdicts):
@@ -212,25 +245,28 @@ class Separate(Verdicts):
 
     def __init__(self, judge: Judge) -> None:
         super().__init__(judge)
-        self._claims = FollowUps(prompting.load("claims"))
+        self._claims, self._again = _with_repetition("claims")
         self._relevance = prompting.load("claim_relevance")
         self._contradicted = FollowUps(prompting.load("contradicted_contexts"))
         self._shared: SingleFlight[Asked[answers.Claims]] = SingleFlight()
 
     def version(self, question: Question) -> str:
-        return {
+        versions = {
             "claims": f"{self._claims.version}-{self._verdicts.version}",
-            "located": f"{self._claims.version}-{self._verdicts.version}",
             "held_against": self._verdicts.version,
             "relevance": f"{self._claims.version}-{self._relevance.version}",
             "contradicted": self._contradicted.version,
             "statements": self._statements.version,
-        }[question]
+        }
+        return f"{versions[question]}-{CHECKED}"
 
-    async def claims(self, sample: Sample) -> JudgedClaims:
+    async def _judge_claims(self, sample: Sample) -> JudgedClaims:
         extracted = await self._asked(sample)
-        claims = await self._checked(sample, extracted.answer.claims)
-        return JudgedClaims(noncommittal=extracted.answer.noncommittal, claims=claims, standalone=extracted.standalone)
+        checks = extracted.checks.copy()
+        claims = await self._verified(sample, extracted.answer.claims, checks)
+        return JudgedClaims(
+            noncommittal=extracted.answer.noncommittal, claims=claims, standalone=extracted.standalone, checks=checks
+        )
 
     async def relevance(self, sample: Sample) -> RatedClaims:
         extracted = await self._asked(sample)
@@ -244,12 +280,14 @@ class Separate(Verdicts):
             ]
 
         found = await complete(ask, range(len(said)))
-        claims = [(claim, found[id_].relevance) for id_, claim in enumerate(said)]
         return RatedClaims(
-            noncommittal=extracted.answer.noncommittal, claims=tuple(claims), standalone=extracted.standalone
+            noncommittal=extracted.answer.noncommittal,
+            claims=tuple((claim, found[id_].relevance) for id_, claim in enumerate(said)),
+            standalone=extracted.standalone,
+            checks=extracted.checks,
         )
 
-    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
+    async def contradicted(self, sample: Sample) -> tuple[tuple[answers.ContradictedContext, ...], Checks]:
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.ContradictedContext]]:
             data = [Datum("response", sample.response), *contexts_of(sample, indexes)]
             prompt = self._contradicted.fill(sample, data)
@@ -258,15 +296,37 @@ class Separate(Verdicts):
                 for context in (await self._judge.ask(prompt, answers.ContradictedContexts)).contexts
             ]
 
-        return tuple((await complete(ask, sent_contexts(sample))).values())
+        def fault(context: answers.ContradictedContext) -> str | None:
+            texts = [_around(sample), *(sample.contexts[index].text for index in sent_contexts(sample))]
+            kind = fault_of_claim("contradicted_contexts", context.reason, sample.response, texts)
+            return kind if context.contradicted and kind == "example_repeated" else None
+
+        sent = sent_contexts(sample)
+        checks = Checks(len(sent))
+        return tuple((await complete(ask, sent, checks, fault)).values()), checks
 
     async def _asked(self, sample: Sample) -> Asked[answers.Claims]:
         return await self._shared.get(_key(replace(sample, contexts=())), lambda: self._extract(sample))
 
     async def _extract(self, sample: Sample) -> Asked[answers.Claims]:
-        found = await self._claims.ask(self._judge, sample, [Datum("response", sample.response)], answers.Claims)
-        claims = [claim for claim in found.answer.claims if claim.strip()]
-        return Asked(answer=answers.Claims(found.answer.noncommittal, claims), standalone=found.standalone)
+        async def ask(attempt: int) -> Asked[answers.Claims]:
+            template = self._again if attempt else self._claims
+            found = await template.ask(self._judge, sample, [Datum("response", sample.response)], answers.Claims)
+            claims = [claim for claim in found.answer.claims if claim.strip()]
+            return replace(found, answer=answers.Claims(found.answer.noncommittal, claims))
+
+        return await self._stated(sample, "claims", ask)
+
+
+def _with_repetition(task: str) -> tuple[FollowUps, FollowUps]:
+    """Return the prompt of a task, and the one for a second answer, after claims that are not in the response."""
+    template = prompting.load(task)
+    return FollowUps(template), FollowUps(template.with_part(prompting.load("own_claims")))
+
+
+def _around(sample: Sample) -> str:
+    """Return what a response refers to: the question and the messages before."""
+    return "\n".join([sample.question or "", *(message.text for message in sample.history)])
 
 
 def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sent: frozenset[int]) -> JudgedClaim:

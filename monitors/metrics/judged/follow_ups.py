@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +12,7 @@ import msgspec
 from gaugeway.records import Sample
 from monitors.judges import Judge, Prompt
 from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged.evidence import Checks
 from monitors.metrics.judged.prompts import Datum, Template, question_of
 from monitors.metrics.judged.schemas import Answer
 
@@ -29,6 +30,7 @@ class Asked(Generic[A]):
 
     answer: A
     standalone: str | None = None
+    checks: Checks = field(default_factory=Checks)
 
 
 class FollowUps:

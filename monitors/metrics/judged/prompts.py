@@ -8,15 +8,22 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from gaugeway.records import Sample, Skipped
 from monitors.judges import JudgeError, Prompt
+
+if TYPE_CHECKING:
+    from monitors.metrics.judged.evidence import Checks
 
 CLOSING = "Judge the data above as the task says."
 """The one unfenced line of a user message."""
 
 _NONCE = "NONCE"
+_BASE_TOKENS, _TOKENS_PER_BYTE, _TOKENS_PER_ITEM = 1_024, 3.0, 150
+_RESTATED = frozenset({"response", "reference"})
+_RATES_NO_CONTEXT = frozenset({"claims_verdicts", "claim_verdicts"})
+"""Tasks whose answer says nothing of contexts that no claim rests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ class Template:
             version=self.version,
             system=self.text.replace(_NONCE, nonce),
             user="\n".join([*(_fence(datum, nonce) for datum in data), CLOSING]),
+            output_cap=_output_cap(self.task, data),
         )
 
     def with_part(self, part: Template) -> Template:
@@ -80,6 +88,27 @@ def _fresh_nonce(data: list[Datum]) -> str:
     return nonce
 
 
+def _output_cap(task: str, data: Iterable[Datum]) -> int:
+    """Return the tokens that an answer may take: a base, what it restates, and so many for each item that it rates.
+
+    An English token is about four bytes of UTF-8, any other script's about two: claims and verdicts on a response take
+    four to eight times its tokens. An answer that needs more is asked for again with twice as many.
+    """
+    tokens = float(_BASE_TOKENS)
+    for datum in data:
+        size = len(datum.text.encode())
+        if datum.name == "context":
+            tokens += {"context_statements": _TOKENS_PER_BYTE * size}.get(task, 0.0)
+            tokens += 0.0 if task in _RATES_NO_CONTEXT else _TOKENS_PER_ITEM
+        elif datum.id is not None:
+            tokens += _TOKENS_PER_ITEM
+        elif datum.name == "request":
+            tokens += size / 2
+        else:
+            tokens += _TOKENS_PER_BYTE * size * (datum.name in _RESTATED)
+    return int(tokens)
+
+
 def _fence(datum: Datum, nonce: str) -> str:
     attributes = f'name="{datum.name}"'
     if datum.index is not None:
@@ -99,21 +128,33 @@ ATTEMPTS = 2
 
 
 async def complete(
-    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int], times: int = ATTEMPTS
+    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]],
+    wanted: Sequence[int],
+    checks: Checks | None = None,
+    fault: Callable[[V], str | None] = lambda _: None,
 ) -> Mapping[int, V]:
-    """Get a verdict for every id in `wanted`, in at most `times` calls: later calls ask for the missing ones.
+    """Get a verdict for every id in `wanted`, in at most two calls: the second asks for the missing ones.
 
-    The first verdict on an id counts; verdicts on other ids are ignored. Raises JudgeError if any is still missing.
+    The first verdict on an id counts; verdicts on other ids are ignored. One with a `fault` is missing; those of the
+    first call are counted in `checks`. Raises JudgeError if any is still missing.
     """
     found: dict[int, V] = {}
-    missing = list(wanted)
-    for _ in range(times):
+    missing, refused = list(wanted), 0
+    for attempt in range(ATTEMPTS):
         if missing:
-            asked = frozenset(missing)
+            asked, refused = frozenset(missing), 0
             for id_, verdict in await ask(missing):
-                if id_ in asked:
-                    found.setdefault(id_, verdict)
+                if id_ not in asked or id_ in found:
+                    continue
+                if (kind := fault(verdict)) is None:
+                    found[id_] = verdict
+                    continue
+                refused += 1
+                if checks is not None and not attempt:
+                    checks.refused[kind] += 1
             missing = [id_ for id_ in wanted if id_ not in found]
+    if missing and refused and checks is not None:
+        raise checks.failure()
     if missing:
         raise JudgeError("unreadable", f"no verdict on {len(missing)} of {len(wanted)} items, asked twice")
     return {id_: found[id_] for id_ in wanted}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 Verdict: TypeAlias = Literal["supported", "contradicted", "not_mentioned"]
 Relevance: TypeAlias = Literal["relevant", "borderline", "irrelevant"]
 Rating: TypeAlias = Literal[0, 1, 2]
+
+MAX_ITEMS = 200
+"""Entries of each list: as many as a sample has passages at most. The provider's grammar stops an endless list."""
+MAX_TEXT = 10_000
+"""Characters of each text, checked when an answer is decoded."""
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+_LIST = msgspec.Meta(max_length=MAX_ITEMS)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -25,24 +32,24 @@ class Answer(msgspec.Struct, frozen=True):
 class FusedClaim(Answer, frozen=True):
     """One claim with all its verdicts."""
 
-    claim: str
+    claim: Text
     verdict: Verdict
     relevance: Relevance
-    contexts: list[int] = []
-    quote: str = ""
+    contexts: Annotated[list[int], _LIST] = []
+    quote: Text = ""
 
 
 class ClaimsVerdicts(Answer, frozen=True):
     """The answer to `claims_verdicts`."""
 
     noncommittal: bool
-    claims: list[FusedClaim]
+    claims: Annotated[list[FusedClaim], _LIST]
 
 
 class Statement(Answer, frozen=True):
     """One statement of a context."""
 
-    statement: str
+    statement: Text
     relevant: bool
 
 
@@ -50,20 +57,20 @@ class StatementsOfContext(Answer, frozen=True):
     """All statements of one context."""
 
     index: int
-    statements: list[Statement]
+    statements: Annotated[list[Statement], _LIST]
 
 
 class ContextStatements(Answer, frozen=True):
     """The answer to `context_statements`."""
 
-    contexts: list[StatementsOfContext]
+    contexts: Annotated[list[StatementsOfContext], _LIST]
 
 
 class Claims(Answer, frozen=True):
     """The answer to `claims`."""
 
     noncommittal: bool
-    claims: list[str]
+    claims: Annotated[list[Text], _LIST]
 
 
 class ClaimVerdict(Answer, frozen=True):
@@ -71,14 +78,14 @@ class ClaimVerdict(Answer, frozen=True):
 
     id: int
     verdict: Verdict
-    contexts: list[int] = []
-    quote: str = ""
+    contexts: Annotated[list[int], _LIST] = []
+    quote: Text = ""
 
 
 class ClaimVerdicts(Answer, frozen=True):
     """The answer to `claim_verdicts`."""
 
-    verdicts: list[ClaimVerdict]
+    verdicts: Annotated[list[ClaimVerdict], _LIST]
 
 
 class RelevanceVerdict(Answer, frozen=True):
@@ -91,7 +98,7 @@ class RelevanceVerdict(Answer, frozen=True):
 class ClaimRelevance(Answer, frozen=True):
     """The answer to `claim_relevance`."""
 
-    verdicts: list[RelevanceVerdict]
+    verdicts: Annotated[list[RelevanceVerdict], _LIST]
 
 
 class ContradictedContext(Answer, frozen=True):
@@ -99,20 +106,20 @@ class ContradictedContext(Answer, frozen=True):
 
     index: int
     contradicted: bool
-    reason: str = ""
+    reason: Text = ""
 
 
 class ContradictedContexts(Answer, frozen=True):
     """The answer to `contradicted_contexts`."""
 
-    contexts: list[ContradictedContext]
+    contexts: Annotated[list[ContradictedContext], _LIST]
 
 
 class GeneratedQuestions(Answer, frozen=True):
     """The answer to `generated_questions`."""
 
     noncommittal: bool
-    questions: list[str]
+    questions: Annotated[list[Text], _LIST]
 
 
 class ContextRating(Answer, frozen=True):
@@ -125,7 +132,7 @@ class ContextRating(Answer, frozen=True):
 class ContextRatings(Answer, frozen=True):
     """The answer to `context_ratings` and `context_ratings_reworded`."""
 
-    contexts: list[ContextRating]
+    contexts: Annotated[list[ContextRating], _LIST]
 
 
 class UsefulContext(Answer, frozen=True):
@@ -133,26 +140,26 @@ class UsefulContext(Answer, frozen=True):
 
     index: int
     useful: bool
-    reason: str = ""
+    reason: Text = ""
 
 
 class UsefulContexts(Answer, frozen=True):
     """The answer to `useful_contexts`."""
 
-    contexts: list[UsefulContext]
+    contexts: Annotated[list[UsefulContext], _LIST]
 
 
 class Entity(Answer, frozen=True):
     """An entity of the reference, and its forms in the contexts."""
 
-    entity: str
-    found_as: str = ""
+    entity: Text
+    found_as: Text = ""
 
 
 class ReferenceEntities(Answer, frozen=True):
     """The answer to `reference_entities`."""
 
-    entities: list[Entity]
+    entities: Annotated[list[Entity], _LIST]
 
 
 class JudgedCall(Answer, frozen=True):
@@ -161,29 +168,29 @@ class JudgedCall(Answer, frozen=True):
     id: int
     choice: Literal["sensible", "unnecessary", "wrong"]
     arguments: Literal["right", "incomplete", "wrong"]
-    reason: str = ""
+    reason: Text = ""
 
 
 class JudgedCalls(Answer, frozen=True):
     """The answer to `tool_calls`."""
 
-    calls: list[JudgedCall]
+    calls: Annotated[list[JudgedCall], _LIST]
 
 
 class ConversationOutcome(Answer, frozen=True):
     """The answer to `conversation_outcome`: how a conversation ended for its user."""
 
-    goal: str
+    goal: Text
     outcome: Literal["met", "partly_met", "not_met"]
     met_in_turn: int
     gave_up: bool
-    reason: str = ""
+    reason: Text = ""
 
 
 class GEvalSteps(Answer, frozen=True):
     """The answer to `geval_steps`."""
 
-    steps: list[str]
+    steps: Annotated[list[Text], _LIST]
 
 
 class GEvalForm(Answer, frozen=True):
@@ -195,15 +202,15 @@ class GEvalForm(Answer, frozen=True):
 class PassageMarks(Answer, frozen=True):
     """The first and last words of a passage, or of another stretch."""
 
-    begins: str
-    ends: str
+    begins: Text
+    ends: Text
 
 
 class PromptMarks(Answer, frozen=True):
     """The answer to `prompt_marks`."""
 
-    question: str
-    passages: list[PassageMarks]
+    question: Text
+    passages: Annotated[list[PassageMarks], _LIST]
 
 
 class CaptureMarks(Answer, frozen=True):
@@ -211,4 +218,4 @@ class CaptureMarks(Answer, frozen=True):
 
     kind: Literal["answer", "auxiliary"]
     question: PassageMarks
-    passages: list[PassageMarks]
+    passages: Annotated[list[PassageMarks], _LIST]

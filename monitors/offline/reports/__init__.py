@@ -72,6 +72,11 @@ def repeat_lines(run: Run) -> list[str]:
     return [*lines, *([f"second judgements without a score: {reasons}"] if reasons else [])]
 
 
+def evidence_lines(run: Run) -> list[str]:
+    """Return how much of the judge's evidence could be verified, a line for each metric."""
+    return [f"{share.metric}: evidence of {share.judge}: {share}" for share in run.judge_evidence]
+
+
 def error_of(run: Run, metric: str) -> str:
     """Return the error of a single score, as " ± 0.12"; "" unless enough samples were judged twice."""
     found = run.judge_repeats.get(metric)
@@ -89,7 +94,7 @@ def summary_lines(run: Run) -> list[str]:
     if run.abstained:  # metrics of claims skip these as abstained
         share = run.abstained / len(run.rows)
         lines.append(f"{run.abstained} of {len(run.rows)} answers ({share:.1%}) decline to answer")
-    return [*lines, *latency_lines(run), *repeat_lines(run)]
+    return [*lines, *latency_lines(run), *repeat_lines(run), *evidence_lines(run)]
 
 
 def write(run: Run, path: Path, extras: Extras = NONE) -> None:

@@ -279,9 +279,9 @@ def test_a_metric_without_the_embeddings_that_it_needs_is_named():
         (
             "[[alerts.rules]]\nmetric = 'faithful'\nslo = 0.8",
             (
-                "alerts.rules[0].metric: metric 'faithful' is not enabled; enabled: abstained, contexts_per_answer, "
-                "expensive, language_mismatch, lexical_groundedness, no_contexts, retriever_score, slow, tool_empty, "
-                "tool_invalid, tool_repeated, tool_unknown, truncated"
+                "alerts.rules[0].metric: metric 'faithful' is not enabled; enabled: abstained, addresses_judge, "
+                "contexts_per_answer, expensive, language_mismatch, lexical_groundedness, no_contexts, "
+                "retriever_score, slow, tool_empty, tool_invalid, tool_repeated, tool_unknown, truncated"
             ),
         ),
     ],

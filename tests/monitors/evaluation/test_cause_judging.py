@@ -71,14 +71,18 @@ class Play:
             return JudgeError("server_error")
         share = 0.15 if "Hamburg" in prompt.user else 0.9
         verdicts = ["supported" if self.rng.random() < share else "not_mentioned" for _ in range(3)]
-        claims = [{"claim": f"{i}", "verdict": v, "relevance": "relevant"} for i, v in enumerate(verdicts)]
+        place = "It is in Hamburg" if "Hamburg" in prompt.user else "The parcel leaves Leipzig"
+        quote = "oven is at 230" if "loaf" in prompt.user else "depot in Leipzig"
+        evidence = {"contexts": [0], "quote": quote, "relevance": "relevant"}
+        claims = [{"claim": f"{place}, {i}.", "verdict": v, **evidence} for i, v in enumerate(verdicts)]
         return {"noncommittal": False, "claims": claims}
 
     def statements(self, prompt):
         if self.failing:
             return JudgeError("server_error")
         share = 0.05 if "loaf" in prompt.user else 0.8
-        some = [{"statement": f"{i}", "relevant": self.rng.random() < share} for i in range(3)]
+        text = "The oven is at 230 degrees" if "loaf" in prompt.user else "The courier is Jens Meyer"
+        some = [{"statement": f"{text}, {i}.", "relevant": self.rng.random() < share} for i in range(3)]
         return {"contexts": [{"index": 0, "statements": some}]}
 
     async def run(self, broken=True):

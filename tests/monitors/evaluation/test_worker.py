@@ -164,11 +164,11 @@ ANSWERS = {
     "claims_verdicts": {
         "noncommittal": False,
         "claims": [
-            {"claim": "c", "verdict": "contradicted", "contexts": [0], "quote": "q", "relevance": "relevant"},
+            {"claim": "Yes.", "verdict": "contradicted", "contexts": [0], "quote": "No.", "relevance": "relevant"},
         ],
     },
-    "claims": {"noncommittal": False, "claims": ["c"]},
-    "claim_verdicts": {"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": "q"}]},
+    "claims": {"noncommittal": False, "claims": ["Yes."]},
+    "claim_verdicts": {"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": "No."}]},
     "contradicted_contexts": {"contexts": [{"index": 0, "contradicted": True, "reason": "r"}]},
 }
 
@@ -191,7 +191,7 @@ def test_waiting_for_a_busy_judge_costs_no_score(mode):
         ]
         evaluator = Evaluator(metrics, MetricSampler("s"), timeout_s=0.3, judged_timeout_s=30.0)
         ids = [f"s{k}" for k in range(8)]
-        samples = [sample(name, question="q?", contexts=(Context(text="No."),)) for name in ids]
+        samples = [sample(name, question="q?", response="Yes.", contexts=(Context(text="No."),)) for name in ids]
         evaluations = await asyncio.gather(*(evaluator.evaluate(one) for one in samples))
         await judge.aclose()
         return [one.outcome for both in evaluations for one in both]
@@ -200,6 +200,45 @@ def test_waiting_for_a_busy_judge_costs_no_score(mode):
         asyncio.run(warm(server.url))
         outcomes = asyncio.run(run(server.url))
     assert [getattr(one, "value", one) for one in outcomes] == [0.0, 1.0] * 8
+
+
+class Slow:
+    """A metric that asks a judge and is only done when it may be; `asked` counts how often it was begun."""
+
+    name, version, judge = "judged", "1", "judge-1"
+
+    def __init__(self):
+        self.may, self.begun, self.asked = asyncio.Event(), asyncio.Event(), 0
+
+    async def score(self, sample):
+        self.asked += 1
+        self.begun.set()
+        await self.may.wait()
+        return Score(1.0)
+
+
+async def test_a_sample_judged_longer_than_all_its_leases_stays_and_its_other_scores_are_stored_at_once(tmp_path):
+    queue, store, slow = MemoryQueue(lease_s=0.2, max_attempts=2), SQLiteStore(tmp_path / "s.db"), Slow()
+    enabled = [Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9) for one in (slow, Metric("m", Score(0.5)))]
+    scored = []
+    observer = WorkerObserver()
+    observer.scored = lambda sample, new: scored.append([evaluation.metric for evaluation in new])
+    settings = WorkerSettings(concurrency=1, poll_s=0.01, renew_s=0.05)
+    worker = Worker(queue, store, Evaluator(enabled, MetricSampler("s")), settings=settings, observer=observer)
+    await queue.put([sample()])
+    running = asyncio.ensure_future(worker.run())
+    await slow.begun.wait()
+    assert [one.metric for one in (await store.sample("s1"))[1]] == ["m"]
+    await asyncio.sleep(1.0)  # five leases
+    depth = await queue.depth()
+    assert (depth.leased, depth.dead) == (1, 0)
+    slow.may.set()
+    worker.stop()
+    await running
+    assert (await queue.depth()).leased == 0
+    assert {one.metric for one in (await store.sample("s1"))[1]} == {"m", "judged"}
+    assert (slow.asked, scored) == (1, [["m"], ["judged"]])
+    await store.aclose()
 
 
 async def warm(url):

@@ -73,6 +73,7 @@ async def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is
 
     def says(_):
         claim = {"claim": "Two.", "verdict": next(verdicts), "relevance": "relevant", "contexts": [0]}
+        claim["quote"] = "two moons"
         return {"noncommittal": False, "claims": [claim]}
 
     judge = CachedJudge(Scripted(says))

@@ -8,6 +8,7 @@ import json
 import logging
 import time
 import traceback
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ import pytest
 from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend
 from monitors.judges import structured_output as reading
-from monitors.judges.openai import OpenAIJudge
+from monitors.judges.middleware.failure_log import advice_on
+from monitors.judges.openai import MAX_THINKING, OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.metrics.judged import schemas as answers
 from tests.support.llm_server import LLMServer, Mood, Reply, error
@@ -91,7 +93,7 @@ def test_fences_prose_and_thoughts_around_the_answer_do_not_matter(text):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "content", ['{"mood": "good"', "no idea", '{"mood": "splendid"}', '{"why": "sun"}', '["good"]', '{"mood": 1}', ""]
+    "content", ["{mood: good}", "no idea", '{"mood": "splendid"}', '{"why": "sun"}', '["good"]', '{"mood": 1}', ""]
 )
 def test_an_unreadable_answer_is_asked_for_once_more_and_then_fails(content):
     with LLMServer(Reply(content=content)) as server:
@@ -126,9 +128,96 @@ def test_a_refusal_is_told_apart_and_not_asked_again():
         assert ask(server)[0].kind == "refused"
 
 
-def test_an_answer_cut_at_the_token_limit_is_unreadable():
-    with LLMServer(Reply(content='{"mood": "good"}', finish_reason="length")) as server:
-        assert ask(server)[0].kind == "unreadable"
+CAPPED = replace(PROMPT, output_cap=1_200)
+CUT = Reply(content='{"mood": "good", "why": "sun and s', finish_reason="length")
+
+
+def caps(server):
+    """The bound on the answer's tokens in each request, by its name."""
+    names = ("max_tokens", "max_completion_tokens")
+    return [{name: request.body[name] for name in names if name in request.body} for request in server.requests]
+
+
+@pytest.mark.parametrize("cut", [CUT, Reply(content='{"mood": "good", "why": "su'), Reply(content='{"mood": "good"')])
+def test_a_truncated_answer_is_asked_for_once_more_with_twice_the_tokens_and_named_so(cut):
+    with LLMServer(cut) as server:
+        (failure,) = ask(server, prompt=CAPPED)
+    assert failure.kind == "truncated"
+    assert caps(server) == [{"max_tokens": 1_200}, {"max_tokens": 2_400}]
+    with LLMServer(cut, GOOD) as server:
+        assert ask(server, prompt=CAPPED) == [Mood("good", "sun")]
+    assert "judge.model" not in advice_on("truncated")
+
+
+def test_without_a_cap_none_is_sent():
+    with LLMServer(GOOD) as server:
+        ask(server)
+    assert caps(server) == [{}]
+
+
+@pytest.mark.parametrize("known", [("max_tokens",), ("max_completion_tokens",), ()])
+def test_the_cap_goes_by_the_name_that_the_server_accepts_and_that_is_remembered(known):
+    def answering(request):
+        wrong = {"max_tokens", "max_completion_tokens"}.intersection(request.body).difference(known)
+        return error(400, f"Unsupported parameter: '{min(wrong)}'", param=min(wrong)) if wrong else GOOD
+
+    with LLMServer(answering) as server:
+        assert ask(server, times=2, prompt=CAPPED) == [Mood("good", "sun")] * 2
+    assert caps(server)[-2:] == [dict.fromkeys(known, 1_200)] * 2
+
+
+def test_the_cap_is_lowered_to_what_the_server_allows():
+    def answering(request):
+        if request.body["max_tokens"] > 1_024:
+            return error(
+                400, "max_tokens is too large: 1200. This model supports at most 1024 tokens", param="max_tokens"
+            )
+        return GOOD
+
+    with LLMServer(answering) as server:
+        assert ask(server, times=2, prompt=CAPPED) == [Mood("good", "sun")] * 2
+    assert caps(server) == [{"max_tokens": 1_200}, {"max_tokens": 1_024}, {"max_tokens": 1_024}]
+
+
+def test_a_cap_beyond_the_context_window_is_left_out_of_this_request_only():
+    def answering(request):
+        if "max_tokens" in request.body and "long" in request.text:
+            return error(400, "maximum context length is 2048 tokens; you requested 3000 (1800 in the messages)")
+        return GOOD
+
+    with LLMServer(answering) as server:
+        assert ask(server, prompt=replace(CAPPED, user="long")) == [Mood("good", "sun")]
+        assert ask(server, prompt=CAPPED) == [Mood("good", "sun")]
+    assert caps(server) == [{"max_tokens": 1_200}, {}, {"max_tokens": 1_200}]
+
+
+@pytest.mark.parametrize("content", ["", "<think>The user asks"])
+def test_a_model_that_thinks_gets_tokens_for_that_as_well(content):
+    with LLMServer(Reply(content=content, finish_reason="length"), GOOD) as server:
+        assert ask(server, times=2, prompt=CAPPED) == [Mood("good", "sun")] * 2
+    assert [cap["max_tokens"] for cap in caps(server)] == [1_200, 2_400 + MAX_THINKING, 1_200 + MAX_THINKING]
+
+
+def test_lists_are_bounded_unless_the_server_refuses_that():
+    def answering(request):
+        if "maxItems" in json.dumps(request.body["response_format"]):
+            return error(
+                400, "Invalid schema: In context=('claims',), 'maxItems' is not permitted", param="response_format"
+            )
+        return Reply(content={"noncommittal": True, "claims": []})
+
+    with LLMServer(answering) as server:
+        ask(server, times=2, answer_type=answers.Claims)
+    assert [request.body["response_format"]["type"] for request in server.requests] == ["json_schema"] * 3
+    claims = server.requests[0].body["response_format"]["json_schema"]["schema"]["properties"]["claims"]
+    assert claims == {"type": "array", "maxItems": answers.MAX_ITEMS, "items": {"type": "string"}}
+
+
+@pytest.mark.parametrize("claims", [["x"] * (answers.MAX_ITEMS + 1), ["x" * (answers.MAX_TEXT + 1)]])
+def test_an_answer_beyond_the_bounds_is_not_taken(claims):
+    with LLMServer(Reply(content={"noncommittal": False, "claims": claims})) as server:
+        (failure,) = ask(server, answer_type=answers.Claims)
+    assert failure.kind == "unreadable"
 
 
 def test_a_refused_json_schema_falls_back_to_json_mode_and_that_is_remembered():

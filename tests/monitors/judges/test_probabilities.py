@@ -219,5 +219,5 @@ def test_every_unreadable_answer_is_told_with_what_was_wrong():
         observer = Observer()
         observer.unusable = lambda model, reason: told.append((model, reason))
         run(server, asking, observer=observer)
-    reasons = ["empty", "no_json", "wrong_shape", "no_completion", "truncated"]
+    reasons = ["empty", "no_json", "wrong_shape", "no_completion", "truncated", "truncated"]
     assert told == [("judge-1", reason) for reason in reasons]

@@ -42,7 +42,7 @@ def differing(wrong):
         number = next(one for one in range(100) if f"Claim number {one}." in request.text)
         bad = request.body["model"] == "next" and number in wrong
         verdict = "contradicted" if bad else "supported"
-        claim = {"claim": "c", "verdict": verdict, "contexts": [0], "quote": "", "relevance": "relevant"}
+        claim = {"claim": f"{number}", "verdict": verdict, "contexts": [0], "quote": "passage", "relevance": "relevant"}
         return Reply(content={"noncommittal": False, "claims": [claim]})
 
     return answer
@@ -154,9 +154,9 @@ def test_identical_models_agree_whatever_stands_before_the_present_one(tmp_path)
     """The verifier is sure of what it supports, the judges find all of it contradicted: only models are compared."""
 
     def contradicting(request: Request) -> Reply:
-        claim = {"claim": TRUE, "verdict": "contradicted", "contexts": [0], "quote": "", "relevance": "relevant"}
+        claim = {"claim": TRUE, "verdict": "contradicted", "contexts": [0], "quote": TRUE, "relevance": "relevant"}
         if "verdicts" in str(request.body["response_format"]):
-            return Reply(content={"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": ""}]})
+            return Reply(content={"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": TRUE}]})
         return Reply(content={"noncommittal": False, "claims": [TRUE], "verdicts": [claim]})
 
     path = tmp_path / "anchors.jsonl"

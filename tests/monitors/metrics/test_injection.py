@@ -26,7 +26,7 @@ CORPUS = [
     if line
 ]
 PLANTED = {one["id"]: one["text"] for one in CORPUS}
-PARTS = {"follow_up", "earlier_messages"}
+PARTS = {"follow_up", "earlier_messages", "own_claims"}
 TASKS = sorted({path.name.removesuffix(".md") for path in (files("monitors") / "prompts").iterdir()} - PARTS)
 MARK = re.compile(r"heliotrope-\d\d")
 PLACES = ("question", "passage", "answer")

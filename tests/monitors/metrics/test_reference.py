@@ -147,7 +147,8 @@ def _verdict(where, against, prompt):
     found = [index for index in ids(prompt, "context", "index") if index in where]
     if len(ids(prompt, "context", "index")) == 1:
         found = [0] if against in where else []
-    return {"verdict": "supported" if found else "not_mentioned", "contexts": found}
+    quote = re.search(rf'name="context" index="{found[0]}">\n(.*?)\n</data-', prompt.user)[1] if found else ""
+    return {"verdict": "supported" if found else "not_mentioned", "contexts": found, "quote": quote}
 
 
 @MODES
@@ -180,7 +181,7 @@ def test_answer_correctness_weighs_claims_and_similarity(mode):
 def test_answer_correctness_of_the_same_and_of_nothing_in_common(mode):
     same = {REFERENCE: {"Wellington won.": [REFERENCE]}}
     assert score(AnswerCorrectness(mode(claims_of(same)), embeddings(1.0)), sample(response=REFERENCE)).value == 1.0
-    apart = {"In 1815, in Ghent.": {"a": []}, REFERENCE: {"b": []}}
+    apart = {"In 1815, in Ghent.": {"in Ghent": []}, REFERENCE: {"Wellington won.": []}}
     assert score(AnswerCorrectness(mode(claims_of(apart)), embeddings(0.0))).value == 0.0
 
 
@@ -222,11 +223,11 @@ def test_answer_similarity_without_a_direction_is_no_score():
 @pytest.mark.parametrize(("noise", "expected"), [("any", 3 / 5), ("relevant", 2 / 5), ("irrelevant", 1 / 5)])
 def test_noise_sensitivity_counts_wrong_claims_that_a_context_supports(mode, noise, expected):
     response = {
-        "right": [0, REFERENCE],
-        "from the relevant": [0],
-        "too": [0, 1],
-        "from the other": [1],
-        "from nowhere": [],
+        "1815: right": [0, REFERENCE],
+        "1815: from the relevant": [0],
+        "1815: too": [0, 1],
+        "1815: from the other": [1],
+        "1815: from nowhere": [],
     }
     texts = {"In 1815, in Ghent.": response, REFERENCE: {"Waterloo was in 1815.": [0]}}
     result = score(NoiseSensitivity(mode(claims_of(texts)), noise=noise))
@@ -244,12 +245,12 @@ def test_noise_sensitivity_shares_the_claims_with_faithfulness():
 def test_a_claim_supported_by_no_context_in_particular_is_asked_about_once_more():
     fused = {
         "noncommittal": False,
-        "claims": [{"claim": "c", "verdict": "supported", "contexts": [], "relevance": "relevant"}],
+        "claims": [{"claim": "in Ghent", "verdict": "supported", "contexts": [], "relevance": "relevant"}],
     }
     judge = Scripted({"claims_verdicts": fused, "claim_verdicts": {"verdicts": [{"id": 0, "verdict": "supported"}]}})
     with pytest.raises(JudgeError) as caught:
         score(NoiseSensitivity(Fused(judge), noise="relevant"))
-    assert caught.value.kind == "unreadable"
+    assert caught.value.kind == "unsupported_verdict"
 
 
 def entities(*found):

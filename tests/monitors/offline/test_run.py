@@ -54,7 +54,7 @@ def twice(tmp_path, first, second):
 
 def test_a_second_run_pays_only_for_what_is_missing(tmp_path):
     judge = Scripted({"claims_verdicts": claims()})
-    texts = [f"Answer {number}." for number in range(5)]
+    texts = [f"Answer {number}: two years." for number in range(5)]
     samples = [sample(f"s{number}", text) for number, text in enumerate(texts)]
     (first, _), (second, progress) = twice(tmp_path, (samples[:3], plan(judge)), (samples, plan(judge)))
     assert len(judge.asked) == 5
@@ -75,7 +75,7 @@ def test_the_same_content_under_another_id_is_known(tmp_path):
     [
         (Scripted({"claims_verdicts": claims()}, model="other"), {}, "The warranty is two years."),
         (Scripted({"claims_verdicts": claims()}), {"identity": "temperature 1"}, "The warranty is two years."),
-        (Scripted({"claims_verdicts": claims()}), {}, "Another answer."),
+        (Scripted({"claims_verdicts": claims()}), {}, "It is two years, I think."),
     ],
     ids=["another judge", "another setting of it", "another answer"],
 )
@@ -121,7 +121,7 @@ def test_what_was_done_before_a_run_was_broken_off_is_kept(tmp_path):
             raise Off
         return claims()
 
-    samples = [sample(f"s{number}", f"Answer {number}.") for number in range(6)]
+    samples = [sample(f"s{number}", f"Answer {number}: two years.") for number in range(6)]
     judge = Scripted({"claims_verdicts": claims()})
     with pytest.raises(Off):
         twice(tmp_path, (samples, plan(Scripted(answer), concurrency=1)), (samples, plan(judge)))

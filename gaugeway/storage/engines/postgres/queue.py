@@ -54,6 +54,9 @@ class PostgresQueue(SqlQueue):
     async def set_aside(self, sample_id: str, reason: str) -> None:
         await self._change(_SQL["set_aside"], plain(sample_id), plain(reason))
 
+    async def renew(self, sample_ids: Sequence[str]) -> None:
+        await self._change(_SQL["renew"], self._now(), self._lease_s, plain_values(sample_ids))
+
     async def ack(self, sample_ids: Sequence[str]) -> None:
         if not sample_ids:
             return

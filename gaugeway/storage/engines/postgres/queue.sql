@@ -27,6 +27,10 @@ UPDATE waiting SET attempts = attempts + 1, leased_until = (SELECT now FROM cloc
 FROM free WHERE waiting.position = free.position
 RETURNING waiting.position, id, attempts, payload
 
+-- name: renew
+UPDATE waiting SET leased_until = coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) + $2
+WHERE id = ANY($3::text[]) AND leased_until IS NOT NULL
+
 -- name: take
 WITH clock AS (
     SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now

@@ -32,7 +32,7 @@ def _with_common(name: str) -> Script:
     return Script(_COMMON + script(f"redis/scripts/queue_{name}.lua"))
 
 
-PUT, LEASE, ACK, DISCARD = map(_with_common, ("put", "lease", "ack", "discard"))
+PUT, LEASE, RENEW, ACK, DISCARD = map(_with_common, ("put", "lease", "renew", "ack", "discard"))
 SET_ASIDE, REJECT, DEPTH, PRUNE = map(_with_common, ("set_aside", "reject", "depth", "prune"))
 READ = Script(script("redis/scripts/queue_read.lua"))
 
@@ -88,6 +88,10 @@ class RedisQueue(Queue):
     async def set_aside(self, sample_id: str, reason: str) -> None:
         for shard, _ in self._spread([(_bytes(sample_id),)]):
             await self._engine.run(REJECT, (*shard.waiting, *shard.dead, shard.counts), (self._most, sample_id, reason))
+
+    async def renew(self, sample_ids: Sequence[str]) -> None:
+        for shard, some in self._spread([(_bytes(sample_id),) for sample_id in sample_ids]):
+            await self._engine.run(RENEW, shard.waiting, (self._now(), *(sample_id for (sample_id,) in some)))
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
         for shard, some in self._spread([(_bytes(sample_id),) for sample_id in sample_ids]):

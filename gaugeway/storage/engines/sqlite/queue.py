@@ -56,6 +56,10 @@ class SQLiteQueue(SqlQueue):
 
         await self._database.write(reject)
 
+    async def renew(self, sample_ids: Sequence[str]) -> None:
+        rows = [(name, self._time() + self._lease_s) for name in sample_ids]
+        await self._database.write(lambda connection: connection.executemany(_SQL["renew"], rows))
+
     async def ack(self, sample_ids: Sequence[str]) -> None:
         await self._remove(("remove", "remove_dead"), sample_ids)
 

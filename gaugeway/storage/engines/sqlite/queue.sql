@@ -14,6 +14,9 @@ WHERE position IN (
 )
 RETURNING position, id, attempts, CAST(payload AS BLOB)
 
+-- name: renew
+UPDATE samples SET leased_until = ?2 WHERE id = ?1 AND leased_until IS NOT NULL
+
 -- name: any_supply
 SELECT 1 FROM supplies WHERE taken_until IS NULL OR taken_until <= ?1 LIMIT 1
 

@@ -27,6 +27,7 @@ NAMES = (
     "tool_empty",
     "slow",
     "expensive",
+    "addresses_judge",
 )
 """The signals with a column in the table `signals`. Others, and what has no column there, have rows of their own."""
 _PLACES = {name: place for place, name in enumerate(NAMES)}

@@ -28,7 +28,7 @@ def judge_model(claims, asked):
         if "verdicts" in str(request.body["response_format"]):
             asked.append(request)
             numbers = range(len(claims))
-            rows = [{"id": one, "verdict": "contradicted", "contexts": [0], "quote": ""} for one in numbers]
+            rows = [{"id": one, "verdict": "contradicted", "contexts": [0], "quote": TRUE} for one in numbers]
             return Reply(content={"verdicts": rows})
         return Reply(content={"noncommittal": False, "claims": list(claims)})
 

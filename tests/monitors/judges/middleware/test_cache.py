@@ -196,11 +196,14 @@ async def test_a_failure_is_not_the_first_time():
 
 
 def test_the_second_pending_for_missing_verdicts_is_not_answered_from_the_cache():
-    replies = [CLAIMS, {"verdicts": []}, {"verdicts": [{"id": 0, "verdict": "supported", "contexts": [0]}]}]
+    verdict = {"id": 0, "verdict": "supported", "contexts": [0], "quote": "two moons"}
+    replies = [CLAIMS, {"verdicts": []}, {"verdicts": [verdict]}]
 
     async def run(url):
         judge = CachedJudge(OpenAIJudge(url, None, "m", max_retries=0))
-        sample = Sample(id="a", started_at=0.0, response="r", contexts=(Context(text="c"),))
+        sample = Sample(
+            id="a", started_at=0.0, response=CLAIMS["claims"][0], contexts=(Context(text="Mars: two moons"),)
+        )
         results = []
         for _ in range(2):
             token = SPEND.set(Spend())

@@ -26,6 +26,7 @@ from monitors.metrics.registry import build
 
 ALONE = "What does the blue kettle cost?"
 LEFT_OUT = object()
+QUOTES = ("55 EUR", "opens at nine")
 HISTORY = (
     Message(role="user", text="What does the red kettle cost?"),
     Message(role="assistant", text="The red kettle costs 40 EUR."),
@@ -78,6 +79,7 @@ class Reader:
                     "verdict": "supported" if name != "It" else "not_mentioned",
                     "relevance": self._relevance(said, question),
                     "contexts": contexts if name != "It" else [],
+                    "quote": QUOTES[contexts[0]],
                 }
                 for said, contexts in found
             ],
@@ -91,7 +93,12 @@ class Reader:
         said = blocks(prompt, "claim")
         return {
             "verdicts": [
-                {"id": n, "verdict": "supported" if "kettle" in one else "not_mentioned", "contexts": [n]}
+                {
+                    "id": n,
+                    "verdict": "supported" if "kettle" in one else "not_mentioned",
+                    "contexts": [n],
+                    "quote": QUOTES[n],
+                }
                 for n, one in enumerate(said)
             ]
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from types import SimpleNamespace
 
@@ -149,7 +150,7 @@ def test_the_same_id_with_other_texts_is_judged_anew():
     score(metric)
     score(metric)
     assert len(judge.asked) == 1
-    score(metric, sample(response="Something else."))
+    score(metric, sample(response="It runs 12 hours, is splash-proof and red, I think."))
     assert len(judge.asked) == 2
 
 
@@ -166,30 +167,27 @@ async def test_the_bill_of_a_shared_call_goes_to_the_one_that_asked_first():
 
 
 def test_nine_of_eleven_claims_are_0_8182():
-    claims = [(f"c{i}", "supported" if i < 9 else "not_mentioned", [0], "q", "relevant") for i in range(11)]
+    claims = [
+        (f"It runs 12 hours, {i}.", "supported" if i < 9 else "not_mentioned", [0], "9 hours", "relevant")
+        for i in range(11)
+    ]
     assert score(Faithfulness(Fused(same_verdicts(claims)))).value == pytest.approx(0.8182, abs=5e-5)
 
 
 @pytest.mark.parametrize("mode", [Fused, Separate])
 def test_no_context_contradicted_of_two_is_a_hallucination_of_0(mode):
-    claims = [("c", "supported", [0], "q", "relevant")]
+    claims = [("It is red.", "supported", [0], "640 g", "relevant")]
     assert score(Hallucination(mode(same_verdicts(claims)))).value == 0.0
 
 
-def test_a_verdict_that_names_no_valid_context_still_counts():
-    claims = [("c", "supported", [9], "q", "relevant"), ("d", "contradicted", [], "q", "relevant")]
-    result = score(Faithfulness(Fused(same_verdicts(claims))))
-    assert result.value == 0.5
-    assert [one["context"] for one in result.evidence] == [None, None]
-    assert [one["verdict"] for one in result.evidence] == ["supported", "contradicted"]
-
-
-@pytest.mark.parametrize("second", [{"verdict": "contradicted", "contexts": [1]}, {"verdict": "not_mentioned"}])
+@pytest.mark.parametrize(
+    "second", [{"verdict": "contradicted", "contexts": [1], "quote": "IPX4"}, {"verdict": "not_mentioned"}]
+)
 def test_a_contradiction_that_names_no_context_is_asked_about_once_more_and_both_modes_agree(second):
     claims = [
-        ("c", "contradicted", [0], "q", "relevant"),
-        ("d", "contradicted", [9], "q", "relevant"),
-        ("e", "supported", [], "q", "relevant"),
+        ("It runs 12 hours.", "contradicted", [0], "9 hours", "relevant"),
+        ("It is not splash-proof.", "contradicted", [9], "IPX4", "relevant"),
+        ("It is red.", "not_mentioned", [], "", "relevant"),
     ]
     contradicted = {0, *second.get("contexts", [])}
     answers = {
@@ -205,13 +203,57 @@ def test_a_contradiction_that_names_no_context_is_asked_about_once_more_and_both
     assert ids(judge.asked[1], "claim", "id") == [1]
 
 
-def test_a_contradiction_that_twice_names_no_context_is_no_score():
-    judge = same_verdicts([("c", "contradicted", [], "q", "relevant")])
+@pytest.mark.parametrize("verdict", ["supported", "contradicted"])
+@pytest.mark.parametrize(
+    ("contexts", "quote", "kind"),
+    [
+        ([], "9 hours", "passage_missing"),
+        ([9], "9 hours", "passage_missing"),
+        ([0], " ", "quote_missing"),
+        ([1], "9 hours", "quote_not_in_passage"),
+    ],
+)
+async def test_a_verdict_without_evidence_is_asked_for_once_more_and_then_no_score(verdict, contexts, quote, kind):
+    judge = same_verdicts([("It runs 12 hours.", verdict, contexts, quote, "relevant"), CLAIMS[1]])
+    verdicts = Fused(judge)
+    metrics = Faithfulness(verdicts), Hallucination(verdicts)
+    failures = await asyncio.gather(*(metric.score(sample()) for metric in metrics), return_exceptions=True)
+    assert {failure.kind for failure in failures} == {"unsupported_verdict"}
+    assert all(f"1 of 2 items of the judge's first answer cannot be verified ({kind} 1)" in str(f) for f in failures)
+    assert [prompt.task for prompt in judge.asked] == ["claims_verdicts", "claim_verdicts"]
+    assert ids(judge.asked[1], "claim", "id") == [0]
+
+
+@pytest.mark.parametrize("mode", [Fused, Separate])
+@pytest.mark.parametrize(
+    ("claim", "kind"),
+    [("The Orla lamp lasts 12 hours.", "example_repeated"), ("Ghent is a town in Belgium.", "claim_not_in_answer")],
+)
+def test_a_claim_that_the_response_does_not_make_is_asked_for_again_and_then_no_score(mode, claim, kind):
+    given = sample(question="How long does a refund take?", response="Refunds are paid within two weeks.")
+    judge = same_verdicts([(claim, "not_mentioned", [], "", "relevant")])
     with pytest.raises(JudgeError) as caught:
-        score(Hallucination(Fused(judge)))
-    assert caught.value.kind == "unreadable"
-    assert len(judge.asked) == 2
-    assert score(Faithfulness(Fused(judge))).value == 0.0
+        score(Faithfulness(mode(judge)), given)
+    assert (caught.value.kind, f"{kind} 1" in str(caught.value)) == ("unsupported_verdict", True)
+    first, second = judge.asked
+    assert first.task == second.task
+    assert "An earlier answer listed claims" in second.system.removeprefix(first.system[:200])
+
+
+def test_a_second_answer_with_evidence_is_scored_and_the_first_one_counted():
+    claims = [("It runs 12 hours.", "contradicted", [1], "9 hours", "relevant"), CLAIMS[1]]
+    second = {"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": "9 hours"}]}
+    result = score(Faithfulness(Fused(same_verdicts(claims, others={"claim_verdicts": second}))))
+    assert result.value == 0.5
+    assert result.evidence[-1] == {"checked": 2, "refused": {"quote_not_in_passage": 1}}
+
+
+def test_a_statement_that_its_context_does_not_make_is_no_score():
+    judge = same_verdicts(statements={0: [("Bicycles are repaired on Mondays.", True)], 1: []})
+    with pytest.raises(JudgeError) as caught:
+        score(context_relevancy(judge))
+    assert (caught.value.kind, "statement_not_in_passage 1" in str(caught.value)) == ("unsupported_verdict", True)
+    assert ids(judge.asked[1], "context", "index") == [0]
 
 
 def test_contradiction_only_lets_unmentioned_claims_pass_and_says_so_in_the_version():
@@ -274,15 +316,15 @@ def test_contexts_without_any_statement_are_skipped():
 
 
 def test_missing_verdicts_are_asked_for_once_more_and_only_those():
-    first = [
-        {"id": 2, "verdict": "supported"},
-        {"id": 9, "verdict": "supported"},
-        {"id": 2, "verdict": "not_mentioned"},
-    ]
-    second = [{"id": 0, "verdict": "supported"}, {"id": 1, "verdict": "not_mentioned"}]
+    supported = {"verdict": "supported", "contexts": [0], "quote": "640 g"}
+    first = [{"id": 2, **supported}, {"id": 9, **supported}, {"id": 2, "verdict": "not_mentioned"}]
+    second = [{"id": 0, **supported}, {"id": 1, "verdict": "not_mentioned"}]
     replies = iter([{"verdicts": first}, {"verdicts": second}])
     judge = Scripted(
-        {"claims": {"noncommittal": False, "claims": ["a", "b", "c"]}, "claim_verdicts": lambda _: next(replies)}
+        {
+            "claims": {"noncommittal": False, "claims": ["It is red.", "12 hours.", "It runs."]},
+            "claim_verdicts": lambda _: next(replies),
+        }
     )
     result = score(Faithfulness(Separate(judge)))
     assert result.value == pytest.approx(2 / 3)
@@ -296,7 +338,11 @@ def test_missing_verdicts_are_asked_for_once_more_and_only_those():
     [
         (
             lambda judge: Faithfulness(Separate(judge)),
-            {"claim_verdicts": {"verdicts": [{"id": 0, "verdict": "supported"}, {"id": 5, "verdict": "supported"}]}},
+            {
+                "claim_verdicts": {
+                    "verdicts": [{"id": 0, "verdict": "not_mentioned"}, {"id": 5, "verdict": "supported"}]
+                }
+            },
         ),
         (lambda judge: Hallucination(Separate(judge)), {"contradicted_contexts": {"contexts": []}}),
         (
@@ -310,7 +356,7 @@ def test_missing_verdicts_are_asked_for_once_more_and_only_those():
     ],
 )
 def test_a_verdict_missing_twice_is_no_score(metric, answers):
-    judge = Scripted({"claims": {"noncommittal": False, "claims": ["a", "b"]}, **answers})
+    judge = Scripted({"claims": {"noncommittal": False, "claims": ["It is red.", "It runs."]}, **answers})
     with pytest.raises(JudgeError) as caught:
         score(metric(judge))
     assert caught.value.kind == "unreadable"
@@ -318,7 +364,7 @@ def test_a_verdict_missing_twice_is_no_score(metric, answers):
 
 
 def test_a_verdict_outside_the_enum_is_unreadable():
-    claims = [("c", "probably", [0], "q", "relevant")]
+    claims = [("It is red.", "probably", [0], "9 hours", "relevant")]
     with pytest.raises(JudgeError) as caught:
         score(Faithfulness(Fused(same_verdicts(claims))))
     assert caught.value.kind == "unreadable"
@@ -329,7 +375,8 @@ def test_orders_inside_the_response_reach_the_judge_only_as_data():
     for mode in (Fused, Separate):
         judge = same_verdicts()
         for metric in four(judge, mode):
-            score(metric, sample(response=order, contexts=(Context(text=order), Context(text="</data>"))))
+            with contextlib.suppress(JudgeError):
+                score(metric, sample(response=order, contexts=(Context(text=order), Context(text="</data>"))))
         for prompt in judge.asked:
             nonce = prompt.user[6:15]
             fenced = re.sub(rf"(?s)<data-{nonce} [^>]*>\n.*?\n</data-{nonce}>\n", "", prompt.user)
@@ -340,8 +387,8 @@ def test_orders_inside_the_response_reach_the_judge_only_as_data():
 def test_the_version_names_the_prompts_that_were_used():
     judge = same_verdicts()
     fused, separate = Fused(judge), Separate(judge)
-    assert re.fullmatch(r"1-[0-9a-f]{8}", Faithfulness(fused, history=False).version)
-    assert re.fullmatch(r"1-[0-9a-f]{8}-[0-9a-f]{8}", Faithfulness(separate, history=False).version)
+    assert re.fullmatch(r"1-[0-9a-f]{8}-[0-9a-f]{8}-evidence1", Faithfulness(fused, history=False).version)
+    assert re.fullmatch(r"1-[0-9a-f]{8}-[0-9a-f]{8}-evidence1", Faithfulness(separate, history=False).version)
     old = Faithfulness(fused, history=False).version.removeprefix("1-")
     assert re.fullmatch(rf"2-{old}(-[0-9a-f]{{8}}){{2}}", Faithfulness(fused).version)
     assert ContextRelevancy(judge, fused).version == ContextRelevancy(judge, separate).version

@@ -1,0 +1,311 @@
+"""Verified evidence: a claim must be in the text it is said to be from, and its quote in a passage that it names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+from gaugeway.records import Evaluation, Failed, Score
+from gaugeway.text.language import FREQUENT, language_of
+from gaugeway.text.normalising import nfkc
+from gaugeway.text.phrases import addresses_judge
+from monitors.judges import JudgeError
+from monitors.metrics.judged.prompts import load
+from monitors.statistics.agreement import wilson
+
+Fault: TypeAlias = Literal[
+    "claim_not_in_answer",
+    "example_repeated",
+    "statement_not_in_passage",
+    "passage_missing",
+    "quote_missing",
+    "quote_not_in_passage",
+    "quote_addresses_judge",
+]
+UNSUPPORTED = "unsupported_verdict"
+CHECKED = "evidence1"
+"""The version of these checks, part of that of every metric whose answers are checked."""
+MAX_ANSWERS = 500
+"""Answers, the latest, behind a judge's share of verified evidence."""
+_LEAST, _LEAST_OF_EXAMPLE = 0.34, 0.75
+"""Least share of a claim's words in the answer and what was asked; and of those of an example that it repeats."""
+_LEAST_QUOTED = 0.8
+"""Least share of a long quote's words in the passage, in order: judges mend a word, or drop one."""
+_LONG_QUOTE, _WORDS_COMPARED = 5, 200
+_STEM, _SHORT, _BARE = 0.7, 4, 3
+"""Share of a word's letters by which it is found; letters of the shortest one; words of an answer without any own."""
+_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\W_]+")
+_LEFT_OUT = re.compile(r"\.{3,}|\u2026|\[\W*\]")
+_COUNTED = re.compile(r"(\d+) of (\d+) items of the judge's first answer cannot be verified \(([^)]*)\)")
+
+
+@dataclass(slots=True)
+class Checks:
+    """How many claims of a judge's first answer about a sample were checked, and those refused, by fault."""
+
+    checked: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def copy(self) -> Checks:
+        """Return a copy, to count in what belongs to one metric's questions."""
+        return Checks(self.checked, self.refused.copy())
+
+    def evidence(self, *, always: bool = False) -> tuple[dict[str, Any], ...]:
+        """Return the piece of evidence of a score that says what was refused at first; none where nothing was."""
+        return ({"checked": self.checked, "refused": dict(self.refused)},) if self.refused or always else ()
+
+    def failure(self) -> JudgeError:
+        """Return the error for an answer that could not be verified the second time either."""
+        kinds = ", ".join(f"{kind} {count}" for kind, count in self.refused.most_common())
+        some = (
+            f"{self.refused.total()} of {self.checked} items of the judge's first answer cannot be verified ({kinds})"
+        )
+        return JudgeError(UNSUPPORTED, f"{some}; nor can the second answer")
+
+
+def checks_in(evaluation: Evaluation) -> Checks | None:
+    """Return what was checked for an evaluation, as a score's evidence or a failure's detail says; None if nothing.
+
+    A score that says nothing of it was given all its claims, or contexts with statements, at first.
+    """
+    outcome = evaluation.outcome
+    if CHECKED not in evaluation.version:
+        return None
+    if isinstance(outcome, Score):
+        for item in reversed(outcome.evidence):
+            if isinstance(item.get("refused"), Mapping):
+                return Checks(item["checked"], Counter(item["refused"]))
+        claims = sum("claim" in item or "statements" in item for item in outcome.evidence)
+        return Checks(claims) if claims else None
+    if isinstance(outcome, Failed) and outcome.error == UNSUPPORTED and (found := _COUNTED.match(outcome.detail)):
+        kinds = (part.rpartition(" ") for part in found[3].split(", "))
+        return Checks(int(found[2]), Counter({kind: int(count) for kind, _, count in kinds}))
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedShare:
+    """The share of a judge's evidence for a metric that its first answers got right, with a 95 % interval.
+
+    `n` is the number of claims checked, in `answers` answers. The interval counts answers (Wilson 1927): at worst, all
+    claims of one share their fate. `unscored` is the share of the answers that got no score for it: the mean over all
+    of them lies up to `unscored` from the mean of the scores, as scores lie in [0, 1] (Manski 1989).
+    """
+
+    judge: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    n: int
+    answers: int
+    unscored: float
+    faults: Mapping[str, int]
+
+    def __str__(self) -> str:
+        """Return the share in words, for people."""
+        some = (
+            f"{self.value:.1%} of {self.n} claims verified ({self.low:.1%} to {self.high:.1%}, {self.answers} answers)"
+        )
+        off = (
+            f"; {self.unscored:.1%} of the answers unscored for it, so the mean may be off by up to {self.unscored:.3f}"
+        )
+        kinds = ", ".join(f"{kind} {count}" for kind, count in self.faults.items())
+        return some + (off if self.unscored else "") + (f"; {kinds}" if kinds else "")
+
+
+class EvidenceTally:
+    """What was checked of each judge's last `MAX_ANSWERS` answers for each metric."""
+
+    def __init__(self, most: int | None = MAX_ANSWERS) -> None:
+        self._most = most
+        self._seen: dict[tuple[str, str], deque[tuple[Checks, bool]]] = {}
+
+    def add(self, evaluation: Evaluation) -> Checks | None:
+        """Count an evaluation; return what was checked for it."""
+        if evaluation.judge and (checks := checks_in(evaluation)) is not None:
+            key = evaluation.judge, evaluation.metric
+            unscored = isinstance(evaluation.outcome, Failed)
+            self._seen.setdefault(key, deque(maxlen=self._most)).append((checks, unscored))
+            return checks
+        return None
+
+    def share(self, judge: str, metric: str) -> VerifiedShare:
+        """Return the share of a judge for a metric that was counted."""
+        return _share(judge, metric, self._seen[judge, metric])
+
+    def shares(self) -> list[VerifiedShare]:
+        """Return the share of each judge and metric."""
+        return [self.share(*key) for key in sorted(self._seen)]
+
+
+def _share(judge: str, metric: str, seen: Iterable[tuple[Checks, bool]]) -> VerifiedShare:
+    some = list(seen)
+    refused: Counter[str] = Counter()
+    for checks, _ in some:
+        refused.update(checks.refused)
+    checked, answers = sum(checks.checked for checks, _ in some), len(some)
+    share = max(0.0, 1.0 - refused.total() / checked)  # a claim may be refused for itself and for its quote
+    low, high = wilson(share * answers, answers)
+    return VerifiedShare(
+        judge=judge,
+        metric=metric,
+        value=share,
+        low=low,
+        high=high,
+        n=checked,
+        answers=answers,
+        unscored=sum(failed for _, failed in some) / answers,
+        faults=dict(refused.most_common()),
+    )
+
+
+def fault_of_claim(task: str, claim: str, text: str, around: Iterable[str], given: Iterable[str] = ()) -> Fault | None:
+    """Return what is wrong with a claim that an answer to `task` makes of `text`; None if it may be in it.
+
+    `around` is what the text refers to, as the question does: "Yes." says what was asked. Words of `given`, the
+    passages, may stand in an example of the prompt too.
+    """
+    around = list(around)
+    if _in_example(task, claim) and _share_in(claim, " ".join([text, *around, *given])) < _LEAST_OF_EXAMPLE:
+        return "example_repeated"
+    return None if is_stated(claim, text, around) else "claim_not_in_answer"
+
+
+def is_stated(claim: str, text: str, around: Iterable[str] = ()) -> bool:
+    """Return whether a claim may be from a text: it shares a word with it, and a third with it and what is `around`.
+
+    True for a claim in another language or script, of which only a quote can show that. A claim may take all words from
+    around a text with hardly any of its own.
+
+    >>> is_stated("The Orla lamp lasts 12 hours.", "It lasts twelve hours.", ["How long does the Orla last?"])
+    True
+    >>> is_stated("The Orla lamp is red.", "Refunds take 14 days.", ["How long does a refund take?"])
+    False
+    """
+    words, near = _content(claim), " ".join([text, *around])
+    if not words or _other_language(claim, near):
+        return True
+    own, all_near = _Pool(text), _Pool(near)
+    if not any(own.has(word) for word in words) and len(_content(text)) > _BARE:
+        return False
+    return sum(all_near.has(word) for word in words) >= _LEAST * len(words)
+
+
+def fault_of_verdict(verdict: str, contexts: Iterable[int], quote: str, passages: Mapping[int, str]) -> Fault | None:
+    """Return why a verdict on a claim has no evidence in the passages, by index; None if it has, or needs none."""
+    if verdict == "not_mentioned":
+        return None
+    named = [passages[index] for index in contexts if index in passages]
+    if not named:
+        return "passage_missing"
+    if not any(len(word) > 1 or not word.isascii() or word.isdigit() for word in _words(quote)):
+        return "quote_missing"
+    if not is_quoted(quote, named):
+        return "quote_not_in_passage"
+    return "quote_addresses_judge" if addresses_judge(quote) else None
+
+
+def is_quoted(quote: str, passages: Iterable[str]) -> bool:
+    """Return whether each part of a quote, between ellipses, is in one of the passages.
+
+    Case, white space, punctuation and markup do not matter; of a quote of five words or more, one in five may differ.
+
+    >>> is_quoted('"Within 30 days" ... by post', ["- Return it **within 30 days**, if you like by post."])
+    True
+    """
+    squeezed = [(_squeezed(passage), passage) for passage in passages]
+    parts = [part for part in _LEFT_OUT.split(quote) if _squeezed(part)]
+    return all(any(_squeezed(part) in near or _nearly(part, passage) for near, passage in squeezed) for part in parts)
+
+
+def _nearly(part: str, passage: str) -> bool:
+    words = _words(part)
+    if not _LONG_QUOTE <= len(words) <= _WORDS_COMPARED:
+        return False
+    blocks = SequenceMatcher(None, _words(passage), words, autojunk=False).get_matching_blocks()[:-1]
+    longest = max(blocks, key=lambda block: block.size, default=None)
+    near = [block for block in blocks if longest is not None and abs(block.a - longest.a) <= 2 * len(words)]
+    return sum(block.size for block in near) >= _LEAST_QUOTED * len(words)
+
+
+def _in_example(task: str, claim: str) -> bool:
+    return any(_share_in(claim, example) >= _LEAST_OF_EXAMPLE for example in _examples(task))
+
+
+@cache
+def _examples(task: str) -> tuple[str, ...]:
+    """Return what the examples in a prompt answer: the texts in their JSON objects."""
+    answers = re.findall(r"^Answer: (\{.*\})$", load(task).text, re.MULTILINE)
+    return tuple(text for answer in answers for text in _texts(json.loads(answer)))
+
+
+def _texts(node: Any) -> Iterator[str]:
+    if isinstance(node, str) and len(_content(node)) > 1:
+        yield node
+    elif isinstance(node, dict | list):
+        for child in node.values() if isinstance(node, dict) else node:
+            yield from _texts(child)
+
+
+def _share_in(claim: str, text: str) -> float:
+    words, pool = _content(claim), _Pool(text)
+    return sum(pool.has(word) for word in words) / len(words) if words else 1.0
+
+
+class _Pool:
+    """The words of a text, among which others are looked for by their beginning."""
+
+    def __init__(self, text: str) -> None:
+        self._words = frozenset(_words(text))
+        self._squeezed = _squeezed(text)
+
+    def has(self, word: str) -> bool:
+        if word in self._words:
+            return True
+        return len(word) >= _SHORT and word[: max(_SHORT - 1, round(_STEM * len(word)))] in self._squeezed
+
+
+def _content(text: str) -> set[str]:
+    """Return the words of a text that are not among the most frequent of a language; all words where there are none."""
+    words = set(_words(text))
+    return words.difference(*FREQUENT.values()) or words
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(nfkc(text).casefold())
+
+
+def _squeezed(text: str) -> str:
+    return "".join(_words(text))
+
+
+def _other_language(claim: str, text: str) -> bool:
+    said, spoken = language_of(claim), language_of(text)
+    if said is not None and spoken is not None:
+        return said != spoken
+    # A short claim shows no language, but may have words of one of which the text has none.
+    ours, theirs = _frequent(claim), _frequent(text)
+    if ours and theirs and not ours.keys() & theirs.keys():
+        return True
+    return _latin(claim) != _latin(text)
+
+
+def _frequent(text: str) -> dict[str, int]:
+    """Return the languages of most of the frequent words in a text, each with their number."""
+    words = set(_words(text))
+    counts = {language: len(words & frequent) for language, frequent in FREQUENT.items()}
+    most = max(counts.values())
+    return {language: count for language, count in counts.items() if count and 2 * count >= most}
+
+
+def _latin(text: str) -> bool:
+    """Whether most letters of a text are Latin."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return 2 * sum(letter < "\u0250" for letter in letters) >= len(letters)
