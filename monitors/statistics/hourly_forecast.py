@@ -6,7 +6,9 @@ The mean of hour t is modelled as::
     mu_t = level + sum_{j=1..4} (a_j cos(2 pi j t/24) + b_j sin(2 pi j t/24)) + weekday_{d(t)} + u_t
     u_t  = phi u_{t-1} + e_t,    var(u_t) = tau^2
 
-with normal priors: sd s/j for a_j and b_j, sd for the seven weekdays and tau. So a stream of two days has a forecast,
+with normal priors: sd s/j for a_j and b_j, sd for the seven weekdays and tau. What this cannot describe, a batch job of
+an hour each night or week, is taken over as it is once it has come back: an intervention (West and Harrison, "Bayesian
+Forecasting and Dynamic Models", 1997, chapter 11). So a stream of two days has a forecast,
 which says how little it knows of the hours and weekdays that it has not seen. It is a Kalman filter over hours
 (Harvey, "Forecasting, Structural Time Series Models and the Kalman Filter", 1989, chapter 2); tau and phi are learned
 from the errors of the forecasts.
@@ -23,6 +25,7 @@ import numpy as np
 from monitors.statistics.eprocess import Array
 
 HARMONICS, WEEKDAYS, DAY_HOURS = 4, 7, 24
+WEEK_HOURS = WEEKDAYS * DAY_HOURS
 _STATES = 1 + 2 * HARMONICS + WEEKDAYS + 1
 _LEVEL, _EFFECT = 0, -1
 _UPPER = np.triu_indices(_STATES)
@@ -41,6 +44,9 @@ _MOST_EFFECT = 3.0  # internal bound: a number of the formula
 _RISE_ALLOWANCE, _RISE_STEP, _UNDER_WAY, _RISE = 1.0, 0.5, 6.0, 36.0
 """Of the CUSUM of a rise: at most half a point an hour, so that it takes three days, longer than a weekend. From twelve
 hours on nothing is learned of tau and phi: a rise is no variation."""
+
+_RECURRING = 3.0
+"""Standard errors by which an hour differs from its forecast, the same way as a day or a week ago, to be a habit."""
 
 
 class Variation(NamedTuple):
@@ -86,6 +92,8 @@ class HourlyForecast:
         self._hour: int | None = None
         self._last: float | None = None
         self._rise = self._risen = 0.0  # the CUSUM, and by how much the means of its last day were above
+        self._surprises = np.zeros(WEEK_HOURS)  # of the last week, in standard errors
+        self._daily, self._weekly = np.zeros(DAY_HOURS), np.zeros(WEEK_HOURS)  # habits of an hour
 
     @property
     def tau2(self) -> float:
@@ -107,7 +115,8 @@ class HourlyForecast:
         row = _row(hour)
         most = _MOST_EFFECT * math.sqrt(self.tau2)
         effect = float(x[_EFFECT])
-        return Forecast(float(row @ x) - effect + max(-most, min(most, effect)), float(row @ p @ row))
+        mean = float(row @ x) - effect + max(-most, min(most, effect)) + self._habit(hour)
+        return Forecast(mean, float(row @ p @ row))
 
     def update(self, hour: int, mean: float, error2: float, *, improves: bool = True) -> None:
         """Take in the mean of an hour with its squared standard error; `improves`: a rise may move the level."""
@@ -115,8 +124,15 @@ class HourlyForecast:
         row = _row(hour)
         gain = self._p @ row
         variance = float(row @ gain) + error2
+        mean -= self._habit(hour)
         error = mean - float(row @ self._x)
         surprise = error / math.sqrt(variance)
+        recurs = self._recurs(hour, surprise)
+        self._surprises[hour % WEEK_HOURS] = surprise
+        if recurs is not None:
+            recurs[hour % recurs.size] += error
+            self._hour, self._last = hour, None
+            return
         if self._rise < _UNDER_WAY:
             self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), (self.tau2 / variance) ** 2)
         weight = (self.tau2 / variance) ** 2 if self._rise < _UNDER_WAY else 0.0
@@ -127,6 +143,22 @@ class HourlyForecast:
         self._hour = hour
         if improves:
             self._follow_rise(error, surprise)
+
+    def _habit(self, hour: int) -> float:
+        return float(self._daily[hour % DAY_HOURS] + self._weekly[hour % WEEK_HOURS])
+
+    def _recurs(self, hour: int, surprise: float) -> Array | None:
+        """Return the habits that an hour belongs to if it surprises as it did a day, or a week, before.
+
+        What surprises the whole day is a shift, not a habit.
+        """
+        lately = float(np.median(self._surprises[(hour - np.arange(1, DAY_HOURS + 1)) % WEEK_HOURS]))
+        for before, habits in ((DAY_HOURS, self._daily), (WEEK_HOURS, self._weekly)):
+            earlier = float(self._surprises[(hour - before) % WEEK_HOURS])
+            way = math.copysign(1.0, earlier)
+            if min(way * surprise, way * earlier, way * (surprise - lately)) > _RECURRING:
+                return habits
+        return None
 
     def _follow_rise(self, error: float, surprise: float) -> None:
         self._rise = max(0.0, self._rise + min(_RISE_STEP, surprise - _RISE_ALLOWANCE))
@@ -158,10 +190,11 @@ class HourlyForecast:
 
     @property
     def state(self) -> tuple[float, ...]:
-        """All that was learned, to be saved: about 180 numbers."""
+        """All that was learned, to be saved: about 540 numbers."""
         known = (math.nan, math.nan) if self._hour is None or self._last is None else (float(self._hour), self._last)
         own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise, self._risen)
-        return (*own, *self._x.tolist(), *self._p[_UPPER].tolist())
+        tables = self._surprises, self._daily, self._weekly, self._x, self._p[_UPPER]
+        return (*own, *np.concatenate(tables).tolist())
 
     @classmethod
     def restored(cls, state: Sequence[float]) -> HourlyForecast:
@@ -174,9 +207,10 @@ class HourlyForecast:
         if not math.isnan(own[6]):
             restored._hour, restored._last = int(own[6]), own[7]
         restored._rise, restored._risen = own[8:]
-        restored._x = rest[:_STATES].copy()
+        ends = np.cumsum((WEEK_HOURS, DAY_HOURS, WEEK_HOURS, _STATES))
+        restored._surprises, restored._daily, restored._weekly, restored._x, known = np.split(rest.copy(), ends)
         upper = np.zeros((_STATES, _STATES))
-        upper[_UPPER] = rest[_STATES:]
+        upper[_UPPER] = known
         restored._p = upper + np.triu(upper, 1).T
         return restored
 

@@ -81,6 +81,24 @@ def test_a_good_night_or_weekend_is_no_improvement(hours: int) -> None:
     assert after.variance < 0.01**2
 
 
+@pytest.mark.parametrize("every", [DAY, WEEK])
+@pytest.mark.parametrize("change", [-0.3, 0.15])
+def test_an_hour_that_is_always_different_is_known_after_its_second_time(every: int, change: float) -> None:
+    def mean(hour: int) -> float:
+        return 0.8 + (change if hour % every == 3 else 0.0)
+
+    first, known = (learned([mean(hour) for hour in range(hours)]) for hours in (4, 2 * WEEK + 4))
+    again = 2 * WEEK + 3 + every
+    assert first.at(3 + every).mean == pytest.approx(0.8, abs=0.04)
+    assert known.at(again).mean == pytest.approx(0.8 + change, abs=0.03)
+    assert known.at(again + 4).mean == pytest.approx(0.8, abs=0.03)
+
+
+def test_two_days_that_are_worse_throughout_are_a_shift_and_no_habit() -> None:
+    after = learned([0.8] * (2 * WEEK) + [0.6] * 2 * DAY)
+    assert min(after.at(hour).mean for hour in range(2 * WEEK + 2 * DAY + 6, 2 * WEEK + 3 * DAY)) > 0.66
+
+
 def test_neighbouring_hours_that_are_alike_are_learned_and_a_lone_hour_is_not_followed() -> None:
     rng, effect, means = np.random.default_rng(3), 0.0, []
     for _ in range(4 * WEEK):
@@ -121,7 +139,7 @@ def test_a_state_written_and_read_changes_nothing() -> None:
         again = HourlyForecast.restored(again.state)
         assert again.at(hour + 1) == through.at(hour + 1)
     assert again.state == through.state
-    assert len(again.state) < 200
+    assert len(again.state) < 600
 
 
 def test_a_state_of_another_length_is_refused() -> None:
