@@ -45,8 +45,9 @@ _RISE_ALLOWANCE, _RISE_STEP, _UNDER_WAY, _RISE = 1.0, 0.5, 6.0, 36.0
 """Of the CUSUM of a rise: at most half a point an hour, so that it takes three days, longer than a weekend. From twelve
 hours on nothing is learned of tau and phi: a rise is no variation."""
 
-_RECURRING = 3.0
-"""Standard errors by which an hour differs from its forecast, the same way as a day or a week ago, to be a habit."""
+_RECURRING, _QUIET_HOURS = 3.0, 4
+"""Standard errors by which an hour differs from its forecast, the same way as a day or a week ago, to be a habit; and
+from how many hours of the last day it must differ so."""
 
 
 class Variation(NamedTuple):
@@ -118,21 +119,41 @@ class HourlyForecast:
         mean = float(row @ x) - effect + max(-most, min(most, effect)) + self._habit(hour)
         return Forecast(mean, float(row @ p @ row))
 
+    def note(self, hour: int, mean: float, error2: float) -> bool:
+        """Take in an hour only as a habit: whether it differs the same way as a day or a week before.
+
+        What all of the day before differs by, too, is a shift and no habit of an hour, unless it was so a week before.
+        """
+        x, p = self._ahead(hour)
+        row = _row(hour)
+        error = mean - self._habit(hour) - float(row @ x)
+        surprise = error / math.sqrt(float(row @ p @ row) + error2)
+        yesterday, last_week = (float(self._surprises[(hour - ago) % WEEK_HOURS]) for ago in (DAY_HOURS, 0))
+        way = math.copysign(1.0, surprise)
+        lately = np.sort(way * self._surprises[(hour - np.arange(1, DAY_HOURS + 1)) % WEEK_HOURS])
+        self._surprises[hour % WEEK_HOURS] = surprise
+        own = way * surprise - float(lately[_QUIET_HOURS - 1])
+        if min(way * surprise, way * yesterday, own) > _RECURRING:
+            self._daily[hour % DAY_HOURS] += error
+        elif min(way * surprise, way * last_week) > _RECURRING:
+            self._weekly[hour % WEEK_HOURS] += error
+        else:
+            return False
+        return True
+
     def update(self, hour: int, mean: float, error2: float, *, improves: bool = True) -> None:
         """Take in the mean of an hour with its squared standard error; `improves`: a rise may move the level."""
+        habit = self.note(hour, mean, error2)
         self._x, self._p = self._ahead(hour)
+        if habit:
+            self._hour, self._last = hour, None
+            return
+        mean -= self._habit(hour)
         row = _row(hour)
         gain = self._p @ row
         variance = float(row @ gain) + error2
-        mean -= self._habit(hour)
         error = mean - float(row @ self._x)
         surprise = error / math.sqrt(variance)
-        recurs = self._recurs(hour, surprise)
-        self._surprises[hour % WEEK_HOURS] = surprise
-        if recurs is not None:
-            recurs[hour % recurs.size] += error
-            self._hour, self._last = hour, None
-            return
         if self._rise < _UNDER_WAY:
             self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), (self.tau2 / variance) ** 2)
         weight = (self.tau2 / variance) ** 2 if self._rise < _UNDER_WAY else 0.0
@@ -146,19 +167,6 @@ class HourlyForecast:
 
     def _habit(self, hour: int) -> float:
         return float(self._daily[hour % DAY_HOURS] + self._weekly[hour % WEEK_HOURS])
-
-    def _recurs(self, hour: int, surprise: float) -> Array | None:
-        """Return the habits that an hour belongs to if it surprises as it did a day, or a week, before.
-
-        What surprises the whole day is a shift, not a habit.
-        """
-        lately = float(np.median(self._surprises[(hour - np.arange(1, DAY_HOURS + 1)) % WEEK_HOURS]))
-        for before, habits in ((DAY_HOURS, self._daily), (WEEK_HOURS, self._weekly)):
-            earlier = float(self._surprises[(hour - before) % WEEK_HOURS])
-            way = math.copysign(1.0, earlier)
-            if min(way * surprise, way * earlier, way * (surprise - lately)) > _RECURRING:
-                return habits
-        return None
 
     def _follow_rise(self, error: float, surprise: float) -> None:
         self._rise = max(0.0, self._rise + min(_RISE_STEP, surprise - _RISE_ALLOWANCE))

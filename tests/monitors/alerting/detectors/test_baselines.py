@@ -167,7 +167,7 @@ def test_a_forecast_is_unsure_of_hours_that_it_has_not_seen_and_surer_day_by_day
             seen, unseen = baseline.variance(HOUR * 6), baseline.variance(HOUR * 18)
         if hour % 24 == 23:
             tomorrow.append(baseline.variance(HOUR * (hour + 12)))
-    assert unseen > 1.1 * seen
+    assert unseen > 1.05 * seen
     assert tomorrow == sorted(tomorrow, reverse=True)
     assert tomorrow[-1] < 0.5 * tomorrow[0]
 
@@ -182,7 +182,7 @@ def test_a_forecast_learns_the_time_of_day_and_the_weekend():
     for hour in range(days):
         baseline.update(hour_of(hour, rng.random(400) < mean(hour)))
     for hour in range(days, days + 24 * 7, 5):
-        assert baseline.m0(HOUR * hour) == pytest.approx(mean(hour), abs=0.02)
+        assert baseline.m0(HOUR * hour) == pytest.approx(mean(hour), abs=0.025)
         assert baseline.variance(HOUR * hour) < 0.02**2
 
 
