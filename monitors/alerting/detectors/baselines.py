@@ -25,12 +25,12 @@ LEAST_IN_HOUR = 20.0
 """Independent scores that a mean is made of: an hour with fewer is joined with the next ones."""
 MOST_HELD = 72  # internal bound: an alert of a long weekend
 LEARNED = 24
-"""Hours of an alert up to which they are learned once it is over: what passes within a day may be the time of day. Those
-of a longer one, up to 72, are learned if they come back a week later."""
+"""Hours of an alert that are learned once it is over: what passes within a day may be the time of day. Those of a
+longer alert, up to 72, are learned if they come back a week later."""
 _VARIANCE_HORIZON = 2_000.0
 _SUMS = 4
 VARIATIONS: Mapping[str, Variation] = {
-    "metric": Variation(season=0.01, weekday=0.01, hour=0.01),
+    "metric": Variation(season=0.01, weekday=0.015, hour=0.01),
     "signal": Variation(season=0.06, weekday=0.08, hour=0.03),
 }
 """What is assumed of the hours of judged scores and of signals, until it is learned: latency, passages and declines

@@ -307,3 +307,22 @@ def test_baselines_are_made_by_name():
         baselines.build("fixed", slo=1.0)
     with pytest.raises(TypeError):
         baselines.build("window", days=7)
+
+
+def test_a_weekend_that_alerts_is_known_after_its_second_alert_and_two_bad_days_are_not_learned():
+    rng, baseline, weekend = np.random.default_rng(14), Forecasted(400), (2, 3)
+
+    def hold_those_that_are_low(day):
+        for hour in range(24 * day, 24 * day + 24):
+            low = day % 7 in weekend
+            (baseline.hold if low else baseline.update)(hour_of(hour, 0.2 * (not low) + 0.8 * beta(rng, 200)))
+        if day % 7 == weekend[-1] + 1:
+            baseline.release()
+
+    for day in range(7):
+        hold_those_that_are_low(day)
+    assert baseline.m0(HOUR * (24 * 9 + 12)) > 0.82
+    for day in range(7, 14):
+        hold_those_that_are_low(day)
+    assert baseline.m0(HOUR * (24 * 16 + 12)) == pytest.approx(0.8 * MEAN, abs=0.03)
+    assert baseline.m0(HOUR * (24 * 18 + 12)) == pytest.approx(0.2 + 0.8 * MEAN, abs=0.02)
