@@ -6,12 +6,11 @@ The mean of hour t is modelled as::
     mu_t = level + sum_{j=1..4} (a_j cos(2 pi j t/24) + b_j sin(2 pi j t/24)) + weekday_{d(t)} + u_t
     u_t  = phi u_{t-1} + e_t,    var(u_t) = tau^2
 
-with normal priors: sd s/j for a_j and b_j, sd for the seven weekdays and tau. What this cannot describe, a batch job of
-an hour each night or week, is taken over as it is once it has come back: an intervention (West and Harrison, "Bayesian
-Forecasting and Dynamic Models", 1997, chapter 11). So a stream of two days has a forecast,
+with normal priors: sd s/j for a_j and b_j, sd for the seven weekdays and tau. So a stream of two days has a forecast,
 which says how little it knows of the hours and weekdays that it has not seen. It is a Kalman filter over hours
 (Harvey, "Forecasting, Structural Time Series Models and the Kalman Filter", 1989, chapter 2); tau and phi are learned
-from the errors of the forecasts.
+from the errors of the forecasts. What it cannot describe, a batch job of an hour each night or week, is expected as it
+was once it has come back.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from monitors.statistics.eprocess import Array
 
 HARMONICS, WEEKDAYS, DAY_HOURS = 4, 7, 24
 WEEK_HOURS = WEEKDAYS * DAY_HOURS
+_TWO_WEEKS = 2 * WEEK_HOURS
 _STATES = 1 + 2 * HARMONICS + WEEKDAYS + 1
 _LEVEL, _EFFECT = 0, -1
 _UPPER = np.triu_indices(_STATES)
@@ -44,10 +44,10 @@ _MOST_EFFECT = 3.0  # internal bound: a number of the formula
 _RISE_ALLOWANCE, _RISE_STEP, _UNDER_WAY, _RISE = 1.0, 0.5, 6.0, 36.0
 """Of the CUSUM of a rise: at most half a point an hour, so that it takes three days, longer than a weekend. From twelve
 hours on nothing is learned of tau and phi: a rise is no variation."""
-
-_RECURRING, _QUIET_HOURS = 3.0, 4
-"""Standard errors by which an hour differs from its forecast, the same way as a day or a week ago, to be a habit; and
-from how many hours of the last day it must differ so."""
+_ODD = 3.0
+"""Standard errors from which on an hour is odd."""
+_QUIET_HOURS = 4
+"""Hours of the last day that were not odd in the same way, without which it is the day that is odd and not the hour."""
 
 
 class Variation(NamedTuple):
@@ -93,8 +93,8 @@ class HourlyForecast:
         self._hour: int | None = None
         self._last: float | None = None
         self._rise = self._risen = 0.0  # the CUSUM, and by how much the means of its last day were above
-        self._surprises = np.zeros(WEEK_HOURS)  # of the last week, in standard errors
-        self._daily, self._weekly = np.zeros(DAY_HOURS), np.zeros(WEEK_HOURS)  # habits of an hour
+        self._odd = np.zeros(_TWO_WEEKS)  # by how much the odd hours of two weeks differed from their forecast, else 0
+        self._noted: int | None = None
 
     @property
     def tau2(self) -> float:
@@ -111,48 +111,50 @@ class HourlyForecast:
         return min(_MOST_PERSISTENT, max(0.0, covariance / self.tau2))
 
     def at(self, hour: int) -> Forecast:
-        """Return the forecast for an hour of Unix time from all hours before."""
+        """Return the forecast for an hour of Unix time from all hours before; a habit only lowers it."""
         x, p = self._ahead(hour)
         row = _row(hour)
         most = _MOST_EFFECT * math.sqrt(self.tau2)
         effect = float(x[_EFFECT])
-        mean = float(row @ x) - effect + max(-most, min(most, effect)) + self._habit(hour)
+        mean = float(row @ x) - effect + max(-most, min(most, effect)) + min(0.0, self._habit(hour))
         return Forecast(mean, float(row @ p @ row))
 
-    def note(self, hour: int, mean: float, error2: float) -> bool:
-        """Take in an hour only as a habit: whether it differs the same way as a day or a week before.
-
-        What all of the day before differs by, too, is a shift and no habit of an hour, unless it was so a week before.
-        """
+    def note(self, hour: int, mean: float, error2: float) -> None:
+        """Keep by how much an hour differs from its forecast if it is odd, and learn nothing else from it."""
         x, p = self._ahead(hour)
         row = _row(hour)
-        error = mean - self._habit(hour) - float(row @ x)
-        surprise = error / math.sqrt(float(row @ p @ row) + error2)
-        yesterday, last_week = (float(self._surprises[(hour - ago) % WEEK_HOURS]) for ago in (DAY_HOURS, 0))
-        way = math.copysign(1.0, surprise)
-        lately = np.sort(way * self._surprises[(hour - np.arange(1, DAY_HOURS + 1)) % WEEK_HOURS])
-        self._surprises[hour % WEEK_HOURS] = surprise
-        own = way * surprise - float(lately[_QUIET_HOURS - 1])
-        if min(way * surprise, way * yesterday, own) > _RECURRING:
-            self._daily[hour % DAY_HOURS] += error
-        elif min(way * surprise, way * last_week) > _RECURRING:
-            self._weekly[hour % WEEK_HOURS] += error
-        else:
-            return False
-        return True
+        error = mean - float(row @ x)
+        for skipped in range(max(self._noted or hour, hour - _TWO_WEEKS) + 1, hour):
+            self._odd[skipped % _TWO_WEEKS] = 0.0
+        self._odd[hour % _TWO_WEEKS] = error if error**2 > _ODD**2 * (float(row @ p @ row) + error2) else 0.0
+        self._noted = hour
+
+    def _habit(self, hour: int) -> float:
+        """Return the smaller difference of an hour that was odd in the same way on the last two days, or of two weeks.
+
+        If the day between was odd in the same way, too, that is a shift and no habit of the hour.
+        """
+        found = 0.0
+        for step in (WEEK_HOURS, DAY_HOURS):
+            last, before = (float(self._odd[(hour - times * step) % _TWO_WEEKS]) for times in (1, 2))
+            if last * before <= 0.0 or self._noted is None or self._noted < hour - step:
+                continue
+            day = self._odd[(hour - step - np.arange(1, DAY_HOURS)) % _TWO_WEEKS] / last
+            if step == WEEK_HOURS or np.count_nonzero(day < 1.0 / _ODD) >= _QUIET_HOURS:
+                found = min(last, before, key=abs)
+        return found
 
     def update(self, hour: int, mean: float, error2: float, *, improves: bool = True) -> None:
         """Take in the mean of an hour with its squared standard error; `improves`: a rise may move the level."""
-        habit = self.note(hour, mean, error2)
+        habit = self._habit(hour)
+        self.note(hour, mean, error2)
         self._x, self._p = self._ahead(hour)
-        if habit:
-            self._hour, self._last = hour, None
-            return
-        mean -= self._habit(hour)
         row = _row(hour)
         gain = self._p @ row
         variance = float(row @ gain) + error2
         error = mean - float(row @ self._x)
+        if abs(error - habit) < abs(error):
+            mean, error = mean - habit, error - habit
         surprise = error / math.sqrt(variance)
         if self._rise < _UNDER_WAY:
             self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), (self.tau2 / variance) ** 2)
@@ -164,9 +166,6 @@ class HourlyForecast:
         self._hour = hour
         if improves:
             self._follow_rise(error, surprise)
-
-    def _habit(self, hour: int) -> float:
-        return float(self._daily[hour % DAY_HOURS] + self._weekly[hour % WEEK_HOURS])
 
     def _follow_rise(self, error: float, surprise: float) -> None:
         self._rise = max(0.0, self._rise + min(_RISE_STEP, surprise - _RISE_ALLOWANCE))
@@ -198,25 +197,25 @@ class HourlyForecast:
 
     @property
     def state(self) -> tuple[float, ...]:
-        """All that was learned, to be saved: about 540 numbers."""
+        """All that was learned, to be saved: about 530 numbers."""
         known = (math.nan, math.nan) if self._hour is None or self._last is None else (float(self._hour), self._last)
-        own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise, self._risen)
-        tables = self._surprises, self._daily, self._weekly, self._x, self._p[_UPPER]
-        return (*own, *np.concatenate(tables).tolist())
+        noted = math.nan if self._noted is None else float(self._noted)
+        own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise, self._risen, noted)
+        return (*own, *np.concatenate([self._odd, self._x, self._p[_UPPER]]).tolist())
 
     @classmethod
     def restored(cls, state: Sequence[float]) -> HourlyForecast:
         """Restore a saved state. Raises ValueError for another number of numbers."""
         numbers = np.array(state, dtype=np.float64)
-        own, rest = numbers[:10].tolist(), numbers[10:]
+        own, rest = numbers[:11].tolist(), numbers[11:]
         restored = cls(Variation(0.0, 0.0, 0.0), mean=0.0, sd=0.0)
         restored._drift2, restored._assumed = own[:2]
         restored._spread, restored._product = (own[2], own[3]), (own[4], own[5])
         if not math.isnan(own[6]):
             restored._hour, restored._last = int(own[6]), own[7]
-        restored._rise, restored._risen = own[8:]
-        ends = np.cumsum((WEEK_HOURS, DAY_HOURS, WEEK_HOURS, _STATES))
-        restored._surprises, restored._daily, restored._weekly, restored._x, known = np.split(rest.copy(), ends)
+        restored._rise, restored._risen = own[8:10]
+        restored._noted = None if math.isnan(own[10]) else int(own[10])
+        restored._odd, restored._x, known = np.split(rest.copy(), (_TWO_WEEKS, _TWO_WEEKS + _STATES))
         upper = np.zeros((_STATES, _STATES))
         upper[_UPPER] = known
         restored._p = upper + np.triu(upper, 1).T

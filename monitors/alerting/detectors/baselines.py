@@ -46,10 +46,14 @@ class _Saved(ABC):
     OPTIONS: ClassVar[tuple[str, ...]]
     tolerance: float = 0.0
 
-    def variance(self, at: float) -> float:
-        """Return the variance of what is expected at Unix time `at`; 0 for an SLO and for a lower bound."""
+    def expected(self, at: float) -> Forecast | None:
+        """Return the forecast of the mean at Unix time `at`; None for an SLO and for a lower bound."""
         del at
-        return 0.0
+        return None
+
+    def variance(self, at: float) -> float:
+        expected = self.expected(at)
+        return 0.0 if expected is None else expected.variance
 
     def hold(self, bucket: Bucket) -> None:
         """Forget a bucket during an alert: a bound does not change then."""
@@ -264,12 +268,8 @@ class Forecasted(_Saved):
         self._held: list[tuple[int, float, float]] | None = None  # hours during an alert; None without one
 
     def m0(self, at: float) -> float | None:
-        expected = self._expected(at)
+        expected = self.expected(at)
         return _lowered(None if expected is None else expected.mean, self.tolerance)
-
-    def variance(self, at: float) -> float:
-        expected = self._expected(at)
-        return 0.0 if expected is None else expected.variance
 
     def update(self, bucket: Bucket) -> None:
         scores, weights = _independent(bucket)
@@ -303,7 +303,7 @@ class Forecasted(_Saved):
     def progress(self) -> tuple[int, int]:
         return self._n, self.n0
 
-    def _expected(self, at: float) -> Forecast | None:
+    def expected(self, at: float) -> Forecast | None:
         if self._forecast is None or self._n < self.n0:
             return None
         hour = math.floor(at / HOUR_S)
