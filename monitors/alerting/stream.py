@@ -151,6 +151,8 @@ class Stream:
         means = self.clusters.means(scores, weights, names, at=start)
         effect = self.dependence.design_effect
         if self.state != "firing":  # a drop is no dependence
+            if (expected := self.baseline.expected(start)) is not None:
+                self.dependence.forecast(math.floor(start / HOUR_S), *expected)
             self.dependence.add([mean.score for mean in means], [mean.weight for mean in means])
         return Bucket.of_clusters(start, seconds, means, effect)
 
@@ -242,7 +244,7 @@ class Stream:
         self.rates, self.makers, self.fell, self.case = dict(saved.rates), tuple(saved.makers), saved.fell, case
         if saved.clusters is not None:
             self.clusters.state = saved.clusters
-        if saved.dependence:
+        if len(saved.dependence) == len(self.dependence.state):
             self.dependence.state = saved.dependence
         if saved.baseline is not None:
             self.baseline.loads(saved.baseline)

@@ -30,6 +30,7 @@ _SURPRISE = 5.0
 """A pair counts at most so many times what was expected: a drop is one surprising pair, dependence brings many."""
 _VARIANCE_HORIZON = 3_000.0
 _CHUNK = 10
+_NO_HOUR = -1.0
 
 
 class SerialDependence:
@@ -41,7 +42,9 @@ class SerialDependence:
     ties them together (Bartlett's batch means with overlapping scales; Alexopoulos & Goldsman, "To batch or not to
     batch?", ACM TOMACS 14 (2004)). The estimate is the largest over four sizes of blocks. Each is drawn to what the
     next smaller size suggests, with the weight of six pairs: of large blocks there are few. Only what came before
-    decides about the next score, so a test that uses it stays predictable.
+    decides about the next score, so a test that uses it stays predictable. Where the hour's mean is forecast, scores
+    count by their difference from it, and blocks of different hours may differ by the forecast's variance, too: the
+    time of day is no dependence of scores.
 
     >>> alone, in_fives = SerialDependence(), SerialDependence()
     >>> for i in range(6_000):
@@ -55,7 +58,9 @@ class SerialDependence:
         self._n = self._mean = self._variance = 0.0
         k = len(SCALES)
         self._open = [(0.0, 0.0, 0.0)] * k  # sums of w, w x, w^2 of the block under way
-        self._last: list[tuple[float, float] | None] = [None] * k  # effective size and mean of the block before
+        # of the block before: effective size, mean, hour and variance of the hour's forecast
+        self._last: list[tuple[float, float, float, float] | None] = [None] * k
+        self._hour, self._expected, self._variance_of_hour = _NO_HOUR, 0.0, 0.0
         self._ratios, self._pairs = [0.0] * k, [0.0] * k
 
     @property
@@ -75,9 +80,16 @@ class SerialDependence:
             assumed = GROWTH * estimates[-1]
         return estimates
 
+    def forecast(self, hour: int, mean: float, variance: float) -> None:
+        """Take in what the mean of an hour of Unix time is forecast to be, before its scores."""
+        if self._hour == _NO_HOUR:  # scores and differences do not compare
+            self._open, self._last, self._mean = [(0.0, 0.0, 0.0)] * len(SCALES), [None] * len(SCALES), 0.0
+        self._hour, self._expected, self._variance_of_hour = float(hour), mean, variance
+
     def add(self, scores: Sequence[float], weights: Sequence[float] | None = None) -> None:
         """Take in scores with their weights in (0, 1], 1 by default, in the order of time."""
         weights = weights or [1.0] * len(scores)
+        scores = [score - self._expected for score in scores]
         for start in range(0, len(scores), _CHUNK):
             x, w = scores[start : start + _CHUNK], weights[start : start + _CHUNK]
             self._learn_variance(x)
@@ -98,11 +110,14 @@ class SerialDependence:
 
     def _close(self, scale: int, n: float, mean: float) -> None:
         last = self._last[scale]
-        self._open[scale], self._last[scale] = (0.0, 0.0, 0.0), (n, mean)
+        self._open[scale], self._last[scale] = (0.0, 0.0, 0.0), (n, mean, self._hour, self._variance_of_hour)
         if last is None:
             return
-        expected = self._variance * (1.0 / n + 1.0 / last[0])
-        ratio = (mean - last[1]) ** 2 / expected if expected > 0.0 else 1.0
+        last_n, last_mean, last_hour, last_variance = last
+        expected = self._variance * (1.0 / n + 1.0 / last_n)
+        if self._hour != last_hour:
+            expected += self._variance_of_hour + last_variance
+        ratio = (mean - last_mean) ** 2 / expected if expected > 0.0 else 1.0
         keep = 1.0 - 1.0 / MOST_PAIRS
         self._ratios[scale] = keep * self._ratios[scale] + min(ratio, _SURPRISE * self._by_scale()[scale])
         self._pairs[scale] = keep * self._pairs[scale] + 1.0
@@ -110,16 +125,18 @@ class SerialDependence:
     @property
     def state(self) -> tuple[float, ...]:
         """All numbers, to be saved."""
-        last = [number for block in self._last for number in (block or (0.0, 0.0))]
+        last = [number for block in self._last for number in (block or (0.0,) * 4)]
         sums = [number for block in self._open for number in block]
-        return self._n, self._mean, self._variance, *self._ratios, *self._pairs, *last, *sums
+        hour = self._hour, self._expected, self._variance_of_hour
+        return self._n, self._mean, self._variance, *hour, *self._ratios, *self._pairs, *last, *sums
 
     @state.setter
     def state(self, state: Sequence[float]) -> None:
         numbers, k = iter(state), len(SCALES)
         self._n, self._mean, self._variance = (next(numbers) for _ in range(3))
+        self._hour, self._expected, self._variance_of_hour = (next(numbers) for _ in range(3))
         self._ratios, self._pairs = ([next(numbers) for _ in range(k)] for _ in range(2))
-        blocks = [(next(numbers), next(numbers)) for _ in range(k)]
+        blocks = [(next(numbers), next(numbers), next(numbers), next(numbers)) for _ in range(k)]
         self._last = [block if block[0] else None for block in blocks]
         self._open = [(next(numbers), next(numbers), next(numbers)) for _ in range(k)]
 

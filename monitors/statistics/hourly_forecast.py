@@ -9,7 +9,8 @@ The mean of hour t is modelled as::
 with normal priors: sd s/j for a_j and b_j, sd for the seven weekdays and tau. So a stream of two days has a forecast,
 which says how little it knows of the hours and weekdays that it has not seen. It is a Kalman filter over hours
 (Harvey, "Forecasting, Structural Time Series Models and the Kalman Filter", 1989, chapter 2); tau and phi are learned
-from the errors of the forecasts.
+from the errors of the forecasts. What it cannot describe, a batch job of an hour each night or week, is expected as it
+was once it has come back.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import numpy as np
 from monitors.statistics.eprocess import Array
 
 HARMONICS, WEEKDAYS, DAY_HOURS = 4, 7, 24
+WEEK_HOURS = WEEKDAYS * DAY_HOURS
+_TWO_WEEKS = 2 * WEEK_HOURS
 _STATES = 1 + 2 * HARMONICS + WEEKDAYS + 1
 _LEVEL, _EFFECT = 0, -1
 _UPPER = np.triu_indices(_STATES)
@@ -41,6 +44,10 @@ _MOST_EFFECT = 3.0  # internal bound: a number of the formula
 _RISE_ALLOWANCE, _RISE_STEP, _UNDER_WAY, _RISE = 1.0, 0.5, 6.0, 36.0
 """Of the CUSUM of a rise: at most half a point an hour, so that it takes three days, longer than a weekend. From twelve
 hours on nothing is learned of tau and phi: a rise is no variation."""
+_ODD = 3.0
+"""Standard errors from which on an hour is odd."""
+_QUIET_HOURS = 4
+"""Hours of the last day that were not odd in the same way, without which it is the day that is odd and not the hour."""
 
 
 class Variation(NamedTuple):
@@ -86,6 +93,8 @@ class HourlyForecast:
         self._hour: int | None = None
         self._last: float | None = None
         self._rise = self._risen = 0.0  # the CUSUM, and by how much the means of its last day were above
+        self._odd = np.zeros(_TWO_WEEKS)  # by how much the odd hours of two weeks differed from their forecast, else 0
+        self._noted: int | None = None
 
     @property
     def tau2(self) -> float:
@@ -102,20 +111,50 @@ class HourlyForecast:
         return min(_MOST_PERSISTENT, max(0.0, covariance / self.tau2))
 
     def at(self, hour: int) -> Forecast:
-        """Return the forecast for an hour of Unix time from all hours before."""
+        """Return the forecast for an hour of Unix time from all hours before; a habit only lowers it."""
         x, p = self._ahead(hour)
         row = _row(hour)
         most = _MOST_EFFECT * math.sqrt(self.tau2)
         effect = float(x[_EFFECT])
-        return Forecast(float(row @ x) - effect + max(-most, min(most, effect)), float(row @ p @ row))
+        mean = float(row @ x) - effect + max(-most, min(most, effect)) + min(0.0, self._habit(hour))
+        return Forecast(mean, float(row @ p @ row))
+
+    def note(self, hour: int, mean: float, error2: float) -> None:
+        """Keep by how much an hour differs from its forecast if it is odd, and learn nothing else from it."""
+        x, p = self._ahead(hour)
+        row = _row(hour)
+        error = mean - float(row @ x)
+        for skipped in range(max(self._noted or hour, hour - _TWO_WEEKS) + 1, hour):
+            self._odd[skipped % _TWO_WEEKS] = 0.0
+        self._odd[hour % _TWO_WEEKS] = error if error**2 > _ODD**2 * (float(row @ p @ row) + error2) else 0.0
+        self._noted = hour
+
+    def _habit(self, hour: int) -> float:
+        """Return the smaller difference of an hour that was odd in the same way on the last two days, or of two weeks.
+
+        If the day between was odd in the same way, too, that is a shift and no habit of the hour.
+        """
+        found = 0.0
+        for step in (WEEK_HOURS, DAY_HOURS):
+            last, before = (float(self._odd[(hour - times * step) % _TWO_WEEKS]) for times in (1, 2))
+            if last * before <= 0.0 or self._noted is None or self._noted < hour - step:
+                continue
+            day = self._odd[(hour - step - np.arange(1, DAY_HOURS)) % _TWO_WEEKS] / last
+            if step == WEEK_HOURS or np.count_nonzero(day < 1.0 / _ODD) >= _QUIET_HOURS:
+                found = min(last, before, key=abs)
+        return found
 
     def update(self, hour: int, mean: float, error2: float, *, improves: bool = True) -> None:
         """Take in the mean of an hour with its squared standard error; `improves`: a rise may move the level."""
+        habit = self._habit(hour)
+        self.note(hour, mean, error2)
         self._x, self._p = self._ahead(hour)
         row = _row(hour)
         gain = self._p @ row
         variance = float(row @ gain) + error2
         error = mean - float(row @ self._x)
+        if abs(error - habit) < abs(error):
+            mean, error = mean - habit, error - habit
         surprise = error / math.sqrt(variance)
         if self._rise < _UNDER_WAY:
             self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), (self.tau2 / variance) ** 2)
@@ -158,25 +197,27 @@ class HourlyForecast:
 
     @property
     def state(self) -> tuple[float, ...]:
-        """All that was learned, to be saved: about 180 numbers."""
+        """All that was learned, to be saved: about 530 numbers."""
         known = (math.nan, math.nan) if self._hour is None or self._last is None else (float(self._hour), self._last)
-        own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise, self._risen)
-        return (*own, *self._x.tolist(), *self._p[_UPPER].tolist())
+        noted = math.nan if self._noted is None else float(self._noted)
+        own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise, self._risen, noted)
+        return (*own, *np.concatenate([self._odd, self._x, self._p[_UPPER]]).tolist())
 
     @classmethod
     def restored(cls, state: Sequence[float]) -> HourlyForecast:
         """Restore a saved state. Raises ValueError for another number of numbers."""
         numbers = np.array(state, dtype=np.float64)
-        own, rest = numbers[:10].tolist(), numbers[10:]
+        own, rest = numbers[:11].tolist(), numbers[11:]
         restored = cls(Variation(0.0, 0.0, 0.0), mean=0.0, sd=0.0)
         restored._drift2, restored._assumed = own[:2]
         restored._spread, restored._product = (own[2], own[3]), (own[4], own[5])
         if not math.isnan(own[6]):
             restored._hour, restored._last = int(own[6]), own[7]
-        restored._rise, restored._risen = own[8:]
-        restored._x = rest[:_STATES].copy()
+        restored._rise, restored._risen = own[8:10]
+        restored._noted = None if math.isnan(own[10]) else int(own[10])
+        restored._odd, restored._x, known = np.split(rest.copy(), (_TWO_WEEKS, _TWO_WEEKS + _STATES))
         upper = np.zeros((_STATES, _STATES))
-        upper[_UPPER] = rest[_STATES:]
+        upper[_UPPER] = known
         restored._p = upper + np.triu(upper, 1).T
         return restored
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from gaugeway.extensions import load, registered
 from gaugeway.records import Finding
 from monitors.statistics.clusters import ClusterMean
+from monitors.statistics.hourly_forecast import Forecast
 
 FLOOR_LOG10 = -300.0
 """`evidence_log10` without evidence: gauges need a finite number."""
@@ -95,8 +96,11 @@ class Baseline(Protocol):
     def m0(self, at: float) -> float | None:
         """Return the lowest mean that is not a drop for scores at Unix time `at`, in (0, 1); None while learning."""
 
+    def expected(self, at: float) -> Forecast | None:
+        """Return the forecast of the mean at Unix time `at`; None without one."""
+
     def variance(self, at: float) -> float:
-        """Return the variance of m0 as a forecast of the hour's mean; 0 for what is no forecast."""
+        """Return the variance of that forecast; 0 without one."""
 
     def update(self, bucket: Bucket) -> None:
         """Learn from a bucket after the detector took it. Not called while an alert fires."""

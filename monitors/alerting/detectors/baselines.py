@@ -23,12 +23,14 @@ WINDOW, LAG, LEVEL = 2000, 1000, 0.95
 HOUR_S = 3600.0
 LEAST_IN_HOUR = 20.0
 """Independent scores that a mean is made of: an hour with fewer is joined with the next ones."""
-MOST_HELD = 24  # internal bound: an alert of a day
-"""Hours of an alert that are learned once it is over: what passes within a day may be the time of day."""
+MOST_HELD = 72  # internal bound: an alert of a long weekend
+LEARNED = 24
+"""Hours of an alert that are learned once it is over: what passes within a day may be the time of day. Those of a
+longer alert, up to 72, are learned if they come back a week later."""
 _VARIANCE_HORIZON = 2_000.0
 _SUMS = 4
 VARIATIONS: Mapping[str, Variation] = {
-    "metric": Variation(season=0.015, weekday=0.015, hour=0.015),
+    "metric": Variation(season=0.01, weekday=0.015, hour=0.01),
     "signal": Variation(season=0.06, weekday=0.08, hour=0.03),
 }
 """What is assumed of the hours of judged scores and of signals, until it is learned: latency, passages and declines
@@ -44,10 +46,14 @@ class _Saved(ABC):
     OPTIONS: ClassVar[tuple[str, ...]]
     tolerance: float = 0.0
 
-    def variance(self, at: float) -> float:
-        """Return the variance of what is expected at Unix time `at`; 0 for an SLO and for a lower bound."""
+    def expected(self, at: float) -> Forecast | None:
+        """Return the forecast of the mean at Unix time `at`; None for an SLO and for a lower bound."""
         del at
-        return 0.0
+        return None
+
+    def variance(self, at: float) -> float:
+        expected = self.expected(at)
+        return 0.0 if expected is None else expected.variance
 
     def hold(self, bucket: Bucket) -> None:
         """Forget a bucket during an alert: a bound does not change then."""
@@ -262,12 +268,8 @@ class Forecasted(_Saved):
         self._held: list[tuple[int, float, float]] | None = None  # hours during an alert; None without one
 
     def m0(self, at: float) -> float | None:
-        expected = self._expected(at)
+        expected = self.expected(at)
         return _lowered(None if expected is None else expected.mean, self.tolerance)
-
-    def variance(self, at: float) -> float:
-        expected = self._expected(at)
-        return 0.0 if expected is None else expected.variance
 
     def update(self, bucket: Bucket) -> None:
         scores, weights = _independent(bucket)
@@ -291,14 +293,17 @@ class Forecasted(_Saved):
     def release(self) -> None:
         held, self._held = self._held or [], None
         if self._forecast is not None and len(held) <= MOST_HELD:
-            for hour, mean, error2 in held:
-                self._forecast.update(hour, mean, error2, improves=self.improves)
+            for reading in held:
+                if len(held) <= LEARNED:
+                    self._forecast.update(*reading, improves=self.improves)
+                else:
+                    self._forecast.note(*reading)
         self._next = None
 
     def progress(self) -> tuple[int, int]:
         return self._n, self.n0
 
-    def _expected(self, at: float) -> Forecast | None:
+    def expected(self, at: float) -> Forecast | None:
         if self._forecast is None or self._n < self.n0:
             return None
         hour = math.floor(at / HOUR_S)

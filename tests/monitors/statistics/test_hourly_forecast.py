@@ -81,6 +81,36 @@ def test_a_good_night_or_weekend_is_no_improvement(hours: int) -> None:
     assert after.variance < 0.01**2
 
 
+@pytest.mark.parametrize("every", [DAY, WEEK])
+@pytest.mark.parametrize("change", [-0.3, 0.15])
+def test_an_hour_that_is_always_different_is_known_after_its_second_time(every: int, change: float) -> None:
+    def mean(hour: int) -> float:
+        return 0.8 + (change if hour % every == 3 else 0.0)
+
+    first, known = (learned([mean(hour) for hour in range(hours)]) for hours in (4, 2 * WEEK + 4))
+    again = 2 * WEEK + 3 + every
+    assert first.at(3 + every).mean == pytest.approx(0.8, abs=0.04)
+    assert known.at(again).mean == pytest.approx(0.8 + min(0.0, change), abs=0.03)
+    assert known.at(again + 4).mean == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize("hours", [48, 60, 71])
+def test_days_that_are_worse_throughout_are_a_shift_and_no_habit(hours: int) -> None:
+    quiet, noted = learned([0.8] * (2 * WEEK)), learned([0.8] * (2 * WEEK))
+    rng = np.random.default_rng(7)
+    for hour in range(2 * WEEK, 2 * WEEK + hours):
+        noted.note(hour, 0.6 + ERROR * rng.standard_normal(), ERROR**2)
+    for hour in range(2 * WEEK + hours, 2 * WEEK + hours + 3 * DAY):
+        assert noted.at(hour).mean == pytest.approx(quiet.at(hour).mean, abs=1e-9)
+
+
+def test_a_habit_that_ends_is_forgotten_in_a_week() -> None:
+    nightly = learned([0.5 if hour % DAY == 3 else 0.8 for hour in range(2 * WEEK)] + [0.8] * 8 * DAY)
+    never = learned([0.8] * (2 * WEEK + 8 * DAY))
+    for hour in range(2 * WEEK + 8 * DAY, 2 * WEEK + 9 * DAY):
+        assert nightly.at(hour).mean == pytest.approx(never.at(hour).mean, abs=0.02)
+
+
 def test_neighbouring_hours_that_are_alike_are_learned_and_a_lone_hour_is_not_followed() -> None:
     rng, effect, means = np.random.default_rng(3), 0.0, []
     for _ in range(4 * WEEK):
@@ -121,7 +151,7 @@ def test_a_state_written_and_read_changes_nothing() -> None:
         again = HourlyForecast.restored(again.state)
         assert again.at(hour + 1) == through.at(hour + 1)
     assert again.state == through.state
-    assert len(again.state) < 200
+    assert len(again.state) < 550
 
 
 def test_a_state_of_another_length_is_refused() -> None:
