@@ -11,8 +11,8 @@ from monitors.statistics.calibration import Calibration, digest
 
 __all__ = [
     "ANCHOR",
-    "Calibrated",
     "DISAGREEMENT",
+    "Calibrated",
     "Datum",
     "Metric",
     "Template",

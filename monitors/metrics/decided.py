@@ -15,7 +15,7 @@ import msgspec
 
 from gaugeway.data_files import table
 from gaugeway.records import Sample, Score, Skipped
-from gaugeway.text.lexical.sentences import sentence_places
+from gaugeway.text.lexical.sentences import sentences
 from monitors.judges import JudgeError
 from monitors.judges.decisions import YES, DecisionJudge, Question
 from monitors.metrics import ANCHOR, DISAGREEMENT, Metric, conversation_outcome
@@ -253,7 +253,7 @@ class Decisions:
 
 
 def _cut(sample: Sample) -> Exchange:
-    return Exchange(sample, tuple(sentence_places(sample.response)))
+    return Exchange(sample, tuple((found.start, found.end) for found in sentences(sample.response)))
 
 
 def _material(exchange: Exchange) -> list[Datum]:
