@@ -14,6 +14,7 @@ from monitors.offline.imports import openai_evals as evals
 from monitors.offline.imports import promptfoo as promptfoo_files
 from monitors.offline.imports import result
 from monitors.offline.imports.result import Imported
+from monitors.offline.reports import counted
 
 INCOMPLETE = 1
 _written = with_options(
@@ -65,7 +66,7 @@ def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
         raise ConfigError([f"{path}: exists already; --force overwrites it" for path in taken])
     if imported.records:
         result.write(out, result.data_set(imported))
-        click.echo(f"wrote {out}: {_counted(len(imported.records), 'record')}")
+        click.echo(f"wrote {out}: {counted(len(imported.records), 'record')}")
     if imported.metrics:
         result.write(config, result.config(imported, str(source)))
         click.echo(f"wrote {config}: {', '.join(imported.metrics)}")
@@ -78,7 +79,3 @@ def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
     if imported.records and imported.metrics:
         click.echo(f"next: gaugeway evaluate {out} --config {config} --metrics {','.join(imported.metrics)}")
     return INCOMPLETE if imported.unmapped else 0
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

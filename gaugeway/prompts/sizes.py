@@ -28,10 +28,6 @@ CROWD = 400
 """More than any prompt has that a person would read."""
 REMEMBERED = 2_000
 """Entries of a cache."""
-SENTENCE_WORDS = 4
-"""Words of the shortest sentence."""
-ENTRY_BYTES = 100
-"""Memory of an entry of a table, about."""
 
 TENTH, QUARTER, HALF, MOSTLY, NEARLY_ALL = 0.1, 0.25, 0.5, 0.8, 0.9
 """Shares."""

@@ -27,7 +27,7 @@ from monitors.metrics import raw_of
 from monitors.statistics.agreement import MIN_LABELS, Interval, kappa, share_at_any_time
 from monitors.statistics.calibration import MIN_PAIRS, Reliability, digest, fit, reliability
 from monitors.statistics.confidence_sequence import ALPHA, confidence_sequence
-from monitors.statistics.eprocess import Array, bets, log_factors, log_mean
+from monitors.statistics.eprocess import Array, log_evidence
 from monitors.statistics.multiple_testing import affected
 from monitors.statistics.weighted_mean import hajek
 
@@ -232,7 +232,7 @@ def _proposal(raw: Array, truth: Array, fitted_for: str) -> Proposal | None:
     grid = np.linspace(0.0, 1.0, 1001)
     both = grid + calibration.apply(grid)
     bound = max(float(np.max(np.abs(2.0 * grid - both) * np.maximum(both, 2.0 - both))), 1e-9)
-    better = _log_evidence(((later - wanted) ** 2 - (mapped - wanted) ** 2) / bound) >= -math.log(ALPHA)
+    better = bool(log_evidence(((later - wanted) ** 2 - (mapped - wanted) ** 2) / bound) >= -math.log(ALPHA))
     return Proposal(str(calibration), fitted, reliability(later, wanted), reliability(mapped, wanted), better)
 
 
@@ -288,18 +288,10 @@ def compare_wordings(agrees: Mapping[str, Sequence[bool]], alpha: float = ALPHA)
     named = {name: np.array(values, dtype=np.float64) for name, values in agrees.items()}
     base = next(iter(named.values()))
     gains = {name: values - base for name, values in named.items()}
-    evidence = {name: _log_evidence(gain) for name, gain in [*gains.items()][1:]}
+    evidence = {name: float(log_evidence(gain)) for name, gain in [*gains.items()][1:]}
     better, found = affected(evidence, alpha), []
     for name, values in named.items():
         low, high = confidence_sequence(hajek((1.0 + gains[name]) / 2.0, np.ones(base.size)))
         difference = Interval(value=float(gains[name].mean()), low=2.0 * low - 1.0, high=2.0 * high - 1.0, n=base.size)
         found.append(Wording(name, share_at_any_time(float(values.sum()), base.size), difference, name in better))
     return found
-
-
-def _log_evidence(gains: Array) -> float:
-    """Return the ln of an e-value of "the mean of the gains, in [-1, 1], is not above 0", valid at any time.
-
-    The mean over bets g of prod(1 + g d) has a mean <= 1 while E[d | past] <= 0 (`eprocess`).
-    """
-    return float(log_mean(log_factors(gains, bets()).sum(axis=0)))

@@ -231,13 +231,12 @@ def open_judge(
     stack = _endpoint_stack(settings, instruments, observer)
     tiers = _first_tiers(settings, verifier, instruments, observer) if settings.kind == "llm" else []
     judge = cached(_cascade(tiers, stack.judge, settings, instruments), settings, answers, instruments.looked_up)
+    anchor = None
     if (own := _anchor(settings)) is not None:
         llm = _endpoint_stack(own, instruments, observer, role="anchor").judge
-        judge = _as_metrics_ask(judge, settings, cached(llm, own, answers, instruments.looked_up), tiers=paced)
-    else:
-        judge = _as_metrics_ask(judge, settings)
+        anchor = cached(llm, own, answers, instruments.looked_up)
     return JudgeSetup(
-        judge=judge,
+        judge=_as_metrics_ask(judge, settings, anchor, tiers=paced and anchor is not None),
         breaker=stack.breaker,
         pacer=pacer,
         instruments=instruments,

@@ -107,11 +107,6 @@ class BudgetPacer:
         self._spent = Spent(spent.day, spent.usd + cost, spent.unseen)
         self._cost.add(cost, now)
 
-    def peek(self, now: float) -> float:
-        """Return the factor of a new slice without its share of the reserve, for a gauge."""
-        self._roll(now)
-        return self._share(self._flow(now), self._load, now)
-
     def spent(self, now: float) -> Spent:
         """Return what was spent on the day of `now`, with the debt of earlier days; store it for a restart."""
         return self._roll(now)

@@ -18,7 +18,6 @@ SMALLEST = 0.02
 """The smallest difference of means worth detecting; `more` is not computed for a smaller one."""
 
 _POWER = 0.8
-_ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +99,7 @@ def _more(differences: Sequence[float]) -> int:
     x = np.asarray(differences)
     seen = max(SMALLEST, abs(float(x.mean())))
     variance = (1.0 + float(((x - x.mean()) ** 2).sum())) / (len(x) + 1)  # as in the interval: one pair of a coin
-    z = NormalDist().inv_cdf(1.0 - _ALPHA / 2.0) + NormalDist().inv_cdf(_POWER)
+    z = NormalDist().inv_cdf(1.0 - ALPHA / 2.0) + NormalDist().inv_cdf(_POWER)
     return max(1, math.ceil(z * z * variance / seen**2) - len(x))
 
 

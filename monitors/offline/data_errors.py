@@ -22,7 +22,7 @@ def json_problem(content: bytes, error: Exception) -> tuple[int, str]:
     (2, 'not JSON: NaN is no JSON number, write null')
     """
     if is_not_utf8(error):
-        return _not_utf8(content)
+        return utf8_problem(content)
     match = _BYTE.search(str(error))
     at = int(match[1]) if match else 0
     line = content[:at].count(b"\n") + 1
@@ -33,7 +33,8 @@ def json_problem(content: bytes, error: Exception) -> tuple[int, str]:
     return line, f"not JSON: {error}"
 
 
-def _not_utf8(content: bytes) -> tuple[int, str]:
+def utf8_problem(content: bytes) -> tuple[int, str]:
+    """Return the line in `content`, from 1, and the reason why it is not UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError as error:

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gaugeway.records import Sample
-from monitors.offline.data_errors import DataError, json_problem
+from monitors.offline.data_errors import DataError, json_problem, utf8_problem
 from monitors.offline.dataset_fields import ALIASES, LISTS, REFERENCE, STRUCTURED, TRUTHS, Reader, canonical
-from monitors.offline.dataset_values import MEANINGS
+from monitors.offline.dataset_values import MEANINGS, is_list_of_texts
 
 MAX_PROBLEMS = 50
 _BROKEN_LIST = re.compile(r"\s*[\[{]\s*[\"'\[{\]}]")
@@ -46,7 +46,8 @@ def read(
     except OSError as error:
         raise DataError([f"{path}: {error.strerror or error}"]) from error
     except UnicodeDecodeError as error:  # of a CSV, which is read in pieces
-        raise DataError([_not_utf8(path)]) from error
+        line, why = utf8_problem(path.read_bytes())
+        raise DataError([f"{path}:{line}: {why}"]) from error
 
 
 def collect(
@@ -128,15 +129,6 @@ def _csv(path: Path, renamed: Mapping[str, str]) -> Numbered:
             yield rows.line_num, _cells(row, fields)
 
 
-def _not_utf8(path: Path) -> str:
-    try:
-        (content := path.read_bytes()).decode()
-    except UnicodeDecodeError as error:
-        line, why = json_problem(content, error)
-        return f"{path}:{line}: {why}"
-    return f"{path}: not UTF-8"
-
-
 def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
     record: dict[str, Any] = {}
     problems: list[str] = []
@@ -164,8 +156,7 @@ def _cells(row: Mapping[str | None, Any], fields: Mapping[str, str]) -> Any:
 def _reference(name: str, cell: str) -> Any:
     """Return the list of texts that a cell holds, else its text."""
     value = _structure(cell)
-    is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
-    return value if is_list or (value is not None and name == TRUTHS) else cell
+    return value if is_list_of_texts(value) or (value is not None and name == TRUTHS) else cell
 
 
 def _list_of(cell: str) -> Any:
@@ -201,10 +192,5 @@ def _parquet(path: Path) -> Numbered:
         raise DataError([f"{path}: not Parquet: {error}"]) from error
 
 
-_FORMATS: dict[str, Callable[..., Numbered]] = {
-    ".jsonl": _jsonl,
-    ".ndjson": _jsonl,
-    ".json": _json,
-    ".csv": _csv,
-    ".parquet": _parquet,
-}
+_FORMATS: dict[str, Callable[..., Numbered]] = dict.fromkeys((".jsonl", ".ndjson"), _jsonl)
+_FORMATS |= {".json": _json, ".csv": _csv, ".parquet": _parquet}

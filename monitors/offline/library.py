@@ -6,8 +6,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import msgspec
 
@@ -22,8 +23,10 @@ from monitors.offline.results import Run
 from monitors.offline.results_codec import ResultsCache
 from monitors.offline.run import LLM, EvaluationRequest, Plan, Progress, open_plan, run
 
+P = ParamSpec("P")
 
-def evaluate(
+
+async def evaluate_async(
     data: Iterable[Any],
     *,
     metrics: Sequence[str | Metric] | Mapping[str, Mapping[str, Any]] | None = None,
@@ -45,39 +48,10 @@ def evaluate(
     judge, an import string, or `config.Judge(base_url=..., model=...)`; without one, only metrics that need none run.
     With `run_file`, outcomes are cached there and a second run computes only what is missing.
 
-    Works inside a running event loop too (a notebook): the evaluation then runs in its own loop on a thread, so a
-    judge object must not be bound to another loop. Raises DataError or ConfigError, both with `problems`.
+    `evaluate` is the same without `await`. It works inside a running event loop too (a notebook): the evaluation then
+    runs in its own loop on a thread, so a judge object must not be bound to another loop. Raises DataError or
+    ConfigError, both with `problems`.
     """
-    return _run_in_own_loop(
-        evaluate_async(
-            data,
-            metrics=metrics,
-            judge=judge,
-            embeddings=embeddings,
-            fields=fields,
-            limit=limit,
-            concurrency=concurrency,
-            run_file=run_file,
-            on_progress=on_progress,
-            source=source,
-        )
-    )
-
-
-async def evaluate_async(
-    data: Iterable[Any],
-    *,
-    metrics: Sequence[str | Metric] | Mapping[str, Mapping[str, Any]] | None = None,
-    judge: str | MinimalJudge | config.Judge | None = None,
-    embeddings: MinimalEmbeddings | config.Embeddings | None = None,
-    fields: Mapping[str, str] | None = None,
-    limit: int | None = None,
-    concurrency: int | None = None,
-    run_file: str | Path | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    source: str = "data",
-) -> Run:
-    """Do the same as `evaluate`, in the running event loop."""
     samples, notes = dataset.collect(enumerate(data, 1), limit=limit, renamed=fields)
     tables: dict[str, Any] = {}
     if isinstance(judge, config.Judge):
@@ -87,21 +61,10 @@ async def evaluate_async(
     if isinstance(metrics, Mapping):
         tables["metrics"] = {name: config.Metric(options=dict(options)) for name, options in metrics.items()}
         metrics = list(metrics)
-    request = EvaluationRequest(
-        config=msgspec.structs.replace(config.Shared(), **tables),
-        metrics=metrics,
-        judge=judge,
-        embeddings=embeddings,
-        concurrency=concurrency,
-    )
-    return await evaluate_samples(
-        samples,
-        request,
-        source=source,
-        cache=ResultsCache(run_file) if run_file else None,
-        on_progress=on_progress,
-        notes=notes,
-    )
+    given: dict[str, Any] = {"metrics": metrics, "judge": judge, "embeddings": embeddings, "concurrency": concurrency}
+    request = EvaluationRequest(config=msgspec.structs.replace(config.Shared(), **tables), **given)
+    cache = ResultsCache(run_file) if run_file else None
+    return await evaluate_samples(samples, request, source=source, cache=cache, on_progress=on_progress, notes=notes)
 
 
 async def evaluate_samples(
@@ -159,6 +122,17 @@ def _not_known(samples: Sequence[Sample], plan: Plan) -> list[str]:
     return [f"only_metrics of some records names {', '.join(missing)}, not computed in this run"] if missing else []
 
 
+def _blocking(function: Callable[P, Coroutine[Any, Any, Run]], name: str) -> Callable[P, Run]:
+    """Return the function `name` that runs the coroutine to its end."""
+
+    @wraps(function)
+    def blocking(*args: P.args, **options: P.kwargs) -> Run:
+        return _run_in_own_loop(function(*args, **options))
+
+    blocking.__name__ = blocking.__qualname__ = name
+    return blocking
+
+
 def _run_in_own_loop(evaluation: Coroutine[Any, Any, Run]) -> Run:
     """Run the coroutine to its end; inside a running loop, on another thread."""
     try:
@@ -179,3 +153,6 @@ def _run_in_own_loop(evaluation: Coroutine[Any, Any, Run]) -> Run:
     if isinstance(results[0], BaseException):
         raise results[0]
     return results[0]
+
+
+evaluate = _blocking(evaluate_async, "evaluate")

@@ -177,11 +177,7 @@ class Run:
         return {
             "kind": codec.KIND,
             "format": codec.FORMAT,
-            "source": self.source,
-            "created_at": self.created_at,
-            "seconds": self.seconds,
-            "paid_usd": self.paid_usd,
-            "reused": self.reused,
+            **{name: getattr(self, name) for name in codec.OF_A_RUN},
             "notes": list(self.notes),
             "measures": [codec.plain(measure) for measure in self.measures],
             "summary": [codec.plain(metric_summary) for metric_summary in self.summary],
@@ -204,24 +200,18 @@ class Run:
     def from_dict(cls, raw: Any) -> Run:
         """Build a run from the result of `to_dict`. Raises ValueError for anything else."""
         found = codec.checked(raw)
-        rows = [(codec.read(row["sample"], Sample), row) for row in found.rows]
-        return cls(
-            source=found.source,
-            created_at=found.created_at,
-            measures=tuple(codec.read(measure, Measure) for measure in found.measures),
-            rows=tuple(
-                Row(
-                    sample=sample,
-                    evaluations=codec.to_evaluations(sample.id, row["evaluations"]),
-                    repeats=codec.to_evaluations(sample.id, row.get("repeats", ())),
-                )
-                for sample, row in rows
-            ),
-            seconds=found.seconds,
-            paid_usd=found.paid_usd,
-            reused=found.reused,
-            notes=tuple(found.notes),
+        samples = [codec.read(row["sample"], Sample) for row in found.rows]
+        rows = tuple(
+            Row(
+                sample=sample,
+                evaluations=codec.to_evaluations(sample.id, row["evaluations"]),
+                repeats=codec.to_evaluations(sample.id, row.get("repeats", ())),
+            )
+            for sample, row in zip(samples, found.rows, strict=True)
         )
+        measures = tuple(codec.read(measure, Measure) for measure in found.measures)
+        own = {name: getattr(found, name) for name in codec.OF_A_RUN}
+        return cls(**own, measures=measures, rows=rows, notes=tuple(found.notes))
 
     @classmethod
     def load(cls, path: str | Path) -> Run:

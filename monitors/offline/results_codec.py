@@ -15,6 +15,8 @@ from gaugeway.storage.engines.sqlite.connection import Database, Schema
 
 T = TypeVar("T")
 KIND, FORMAT = "gaugeway.run", 1
+OF_A_RUN = ("source", "created_at", "seconds", "paid_usd", "reused")
+"""Fields of a run that a report holds as they are."""
 
 
 class WrittenRun(msgspec.Struct, kw_only=True):
@@ -44,8 +46,8 @@ class _Outcome(msgspec.Struct):
 class _Evaluation(msgspec.Struct, kw_only=True):
     metric: str
     version: str
-    outcome: _Outcome
     judge: str | None = None
+    outcome: _Outcome
     seconds: float = 0.0
     cost_usd: float = 0.0
     rate: float = 1.0
@@ -87,15 +89,8 @@ def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
     """Convert an evaluation, without the sample id; the outcome has a field `kind`, as in the monitors' API."""
     outcome = evaluation.outcome
     kind = "score" if isinstance(outcome, Score) else "skipped" if isinstance(outcome, Skipped) else "failed"
-    return {
-        "metric": evaluation.metric,
-        "version": evaluation.version,
-        "judge": evaluation.judge,
-        "outcome": {"kind": kind, **plain(outcome)},
-        "seconds": evaluation.seconds,
-        "cost_usd": evaluation.cost_usd,
-        "rate": evaluation.rate,
-    }
+    own = {name: getattr(evaluation, name) for name in _Evaluation.__struct_fields__}
+    return own | {"outcome": {"kind": kind, **plain(outcome)}}
 
 
 def to_evaluation(sample_id: str, raw: Any) -> Evaluation:
@@ -112,16 +107,7 @@ def to_evaluation(sample_id: str, raw: Any) -> Evaluation:
             outcome = Failed(given.error, given.detail)
         case _:
             raise ValueError(f"an outcome is score, skipped or failed, got {given.kind!r}")
-    return Evaluation(
-        sample_id=sample_id,
-        metric=found.metric,
-        version=found.version,
-        outcome=outcome,
-        judge=found.judge,
-        seconds=found.seconds,
-        cost_usd=found.cost_usd,
-        rate=found.rate,
-    )
+    return Evaluation(**{**msgspec.structs.asdict(found), "sample_id": sample_id, "outcome": outcome})
 
 
 def to_evaluations(sample_id: str, rows: Iterable[Any]) -> dict[str, Evaluation]:

@@ -147,10 +147,8 @@ def share_at_any_time(successes: float, n: int, alpha: float = ALPHA) -> Interva
         parts = ((successes, m), (failures, 1.0 - m))
         return math.fsum(-math.inf if p <= 0.0 else k * math.log(p) for k, p in parts if k > 0.0) > mixture
 
-    low, high = (
-        least(lambda m: kept(m * mean)) * mean,
-        1.0 - least(lambda m: kept(1.0 - m * (1.0 - mean))) * (1.0 - mean),
-    )
+    low = least(lambda m: kept(m * mean)) * mean
+    high = 1.0 - least(lambda m: kept(1.0 - m * (1.0 - mean))) * (1.0 - mean)
     return Interval(value=mean, low=low, high=high, n=n)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from monitors.statistics.agreement import Interval, least, share_at_any_time
 from monitors.statistics.confidence_sequence import ALPHA
-from monitors.statistics.eprocess import Array, bets, log_factors, log_mean
+from monitors.statistics.eprocess import Array, bets, log_evidence, log_factors, log_mean
 
 BINS = 10
 MIN_PAIRS = 30
@@ -174,10 +174,7 @@ def _lower(at: Array, d: Array, alpha: float) -> float:
     for mask in (at == number for number in np.unique(at)):
         signs[mask] = np.sign(np.cumsum(d[mask]) - d[mask])
 
-    def refuted(m: float) -> bool:
-        return float(log_mean(log_factors((signs * d - m) / (1.0 + m), bets()).sum(axis=0))) >= -math.log(alpha)
-
-    return least(lambda m: not refuted(m))
+    return least(lambda m: bool(log_evidence((signs * d - m) / (1.0 + m)) < -math.log(alpha)))
 
 
 def _upper(at: Array, d: Array, alpha: float) -> float:

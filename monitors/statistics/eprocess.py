@@ -59,11 +59,6 @@ def drop_payoffs(scores: Array, weights: Array, m0: float, expected: Array | Non
     return weights * (expected - scores) / (1.0 - np.minimum(expected, m0))
 
 
-def rise_payoffs(scores: Array, weights: Array, m0: float) -> Array:
-    """Return the payoffs of a bet on "above m0", w (x - m0)/m0 >= -1; their mean is <= 0 if the mean is <= m0."""
-    return weights * (scores - m0) / m0
-
-
 def expected_means(m0: float, earlier: Sequence[float], shrinkage: Sequence[float]) -> Array | None:
     """Return the predictions m0 + c (e - m0) of scores whose clusters had the means e before; None without any c > 0.
 
@@ -85,6 +80,14 @@ def log_factors(payoffs: Array, fractions: Array) -> Array:
     [[3.0], [0.5]]
     """
     return np.log1p(payoffs[..., None] * fractions)
+
+
+def log_evidence(payoffs: Array) -> Array:
+    """Return the ln of an e-value of "the mean of the payoffs, all >= -1, is not above 0", valid at any time.
+
+    The mean over bets g of prod(1 + g payoff) has a mean <= 1 while E[payoff | past] <= 0. Payoffs on the first axis.
+    """
+    return log_mean(log_factors(payoffs, bets()).sum(axis=0))
 
 
 def shiryaev_roberts(log_m: Array, increments: Array, log_start: float) -> Array:

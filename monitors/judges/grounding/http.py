@@ -6,11 +6,12 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 import msgspec
 
+from gaugeway.data_files import table
 from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 from gaugeway.runtime.retry import retry_after_s
 from gaugeway.settings.shared import Price
@@ -149,9 +150,6 @@ class JsonEndpoint(Judge):
         return " ".join(text.split())[:_SHOWN]
 
 
-Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-
-
 def decoded(reply: bytes, kind: type[T], what: str) -> T:
     """Decode a reply strictly. Raises ValueError that says what was expected."""
     try:
@@ -177,20 +175,7 @@ class DecisionEndpoint(JsonEndpoint):
         return found
 
 
-SUPPORTED_LABELS = frozenset(
-    {
-        *("consistent", "entailment", "entailed", "supported", "support", "supports", "grounded", "factual", "yes"),
-        *("label_1", "1"),
-    }
-)
-"""Names, in lower case, under which models give the probability that the claim is supported."""
-UNSUPPORTED_LABELS = frozenset(
-    {
-        *("hallucinated", "hallucination", "unsupported", "not_supported", "not supported", "inconsistent"),
-        *("not_entailment", "ungrounded", "not_grounded", "non_factual", "no"),
-    }
-)
-"""Names, in lower case, of the opposite: of two labels the other one then means supported."""
+_LABELS = table("monitors.judges.grounding", "labels.toml")
 _BINARY = 2
 _DOCUMENT, _CLAIM = "{document}", "{claim}"
 
@@ -201,12 +186,12 @@ def label_of_support(labels: Sequence[str], *, only: bool = True) -> int | None:
     Of two labels it is the one beside a usual name for the opposite; with `only` it may be the only label.
     """
     names = [label.lower() for label in labels]
-    supported = [index for index, name in enumerate(names) if name in SUPPORTED_LABELS]
+    supported = [index for index, name in enumerate(names) if name in _LABELS["supported"]]
     if len(supported) == 1:
         return supported[0]
     if supported:
         return None
-    others = [index for index, name in enumerate(names) if name not in UNSUPPORTED_LABELS]
+    others = [index for index, name in enumerate(names) if name not in _LABELS["unsupported"]]
     if len(labels) == _BINARY and len(others) == 1:
         return others[0]
     return 0 if only and len(labels) == 1 else None
