@@ -22,15 +22,7 @@ from gaugeway.storage.stores.rollup_windows import next_step
 from monitors.alerting.stream import on_scale, usable
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Catalogue, zero_is_best
-from monitors.statistics.agreement import (
-    MIN_LABELS,
-    Corrected,
-    Interval,
-    corrected_mean,
-    kappa,
-    labels_needed,
-    rates,
-)
+from monitors.statistics.agreement import MIN_LABELS, Corrected, Interval, corrected_mean, kappa, labels_needed, rates
 
 T = TypeVar("T")
 HALF_WIDTH = 0.03

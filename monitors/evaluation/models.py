@@ -211,8 +211,6 @@ def open_judge(
     if not settings.base_url or not settings.model:
         missing = "base_url" if settings.model else "model"
         problems.extend([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
-    if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):
-        problems.extend(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
     anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")
     problems.extend(_inconsistencies(settings, paced=paced))
     problems.raise_any()
@@ -284,7 +282,9 @@ def _inconsistencies(settings: config.Judge, *, paced: bool) -> list[str]:
     """Return the keys that do not go together."""
     llm, anchor, following = settings.kind == "llm", settings.anchor, settings.next_model
     budget = paced and settings.budget_usd_per_day is not None
+    priced = settings.price_in or settings.price_out or settings.prices
     wrong = {
+        "budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices": budget and not priced,
         'anchor: needs judge.kind "decisions" or "systemone"': llm and anchor is not None,
         'mode: "verdicts" needs judge.kind "decisions" or "systemone"': llm and settings.mode == "verdicts",
         'small: needs judge.kind "llm"': not llm and settings.small is not None,
@@ -295,10 +295,6 @@ def _inconsistencies(settings: config.Judge, *, paced: bool) -> list[str]:
     if budget and anchor is not None and Prices(settings.prices).of(anchor.model) is None:
         wrong[f"budget_usd_per_day: needs the price of {anchor.model} (judge.anchor) in judge.prices"] = True
     return [f"judge.{problem}" for problem, there in wrong.items() if there]
-
-
-def _has_prices(settings: config.Judge) -> bool:
-    return bool(settings.price_in or settings.price_out or settings.prices)
 
 
 def _first_tiers(

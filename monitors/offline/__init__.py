@@ -8,16 +8,5 @@ from monitors.offline.library import evaluate, evaluate_async
 from monitors.offline.results import Measure, MetricSummary, Row, Run
 from monitors.offline.run import Progress
 
-__all__ = [
-    "Comparison",
-    "DataError",
-    "Floor",
-    "Measure",
-    "MetricSummary",
-    "Progress",
-    "Row",
-    "Run",
-    "compare",
-    "evaluate",
-    "evaluate_async",
-]
+__all__ = ["Comparison", "DataError", "Floor", "Measure", "MetricSummary", "Progress", "Row", "Run"]
+__all__ += ["compare", "evaluate", "evaluate_async"]

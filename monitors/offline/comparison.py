@@ -53,12 +53,8 @@ def unpaired(old: Run, new: Run) -> tuple[int, int]:
 
 
 def _compared(old: Run, new: Run, before: Measure, after: Measure) -> Comparison:
-    was = {row.sample.id: value for row in old.rows if (value := row.score(after.name)) is not None}
-    pairs = [
-        (was[row.sample.id], value)
-        for row in new.rows
-        if (value := row.score(after.name)) is not None and row.sample.id in was
-    ]
+    was, now = ({row.sample.id: row.score(after.name) for row in run.rows} for run in (old, new))
+    pairs = [(was[name], now[name]) for name in now if None not in (was.get(name), now[name])]
     if not pairs:
         return Comparison(metric=after.name, pairs=0, reason="no sample has a score in both")
     x = np.array(pairs, dtype=np.float64)

@@ -149,16 +149,9 @@ async def _row(sample: Sample, plan: Plan, cache: ResultsCache | None, progress:
     progress.reused += len(keys) - len(fresh)
     progress.failed += sum(isinstance(evaluation.outcome, Failed) for evaluation in fresh.values())
     progress.usd += sum(evaluation.cost_usd for evaluation in fresh.values())
-    evaluations = {name: fresh[name] if name in fresh else known[key] for name, key in keys.items()}
-    others = {
-        enabled.metric.name: _not_selected(enabled.metric, sample)
-        for enabled in plan.metrics
-        if enabled.metric.name not in evaluations
-    }
-    row = Row(
-        sample=sample,
-        evaluations={enabled.metric.name: (evaluations | others)[enabled.metric.name] for enabled in plan.metrics},
-    )
+    evaluations = {enabled.metric.name: _not_selected(enabled.metric, sample) for enabled in plan.metrics}
+    evaluations |= {name: fresh[name] if name in fresh else known[key] for name, key in keys.items()}
+    row = Row(sample=sample, evaluations=evaluations)
     return replace(row, repeats=await _second_judgements(row, plan, known, cache, progress))
 
 

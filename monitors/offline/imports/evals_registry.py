@@ -14,7 +14,7 @@ from monitors.metrics.judged.prompts import Part
 from monitors.offline.data_errors import DataError
 from monitors.offline.imports.fields import chosen, content_text, criterion, factuality
 from monitors.offline.imports.result import Imported, NotMappedError, as_text
-from monitors.offline.imports.sources import Document, documents, kind
+from monitors.offline.imports.sources import Document, documents
 
 _PARTS: dict[str, Part] = {"input": "question", "ideal": "reference", "completion": "response"}
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -25,9 +25,7 @@ Items = list[tuple[Mapping[str, Any], dict[str, Any]]]
 
 def load(document: Document, out: Imported) -> Items:
     """Return the samples that a registry file names; add its graders and its model-graded specs."""
-    value = document.value
-    if not isinstance(value, dict):
-        raise document.problem(f"expected an object, got {kind(value)}")
+    value = document.object(document.value)
     specs = _specs(document)
     for name, spec in specs.items():
         _spec(name, spec, out)
@@ -46,9 +44,7 @@ def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Impo
     """Add the graders of evals; return their samples."""
     files: dict[Path, None] = {}
     for name, spec in evals.items():
-        args = spec.get("args")
-        if not isinstance(args, Mapping):
-            raise document.problem(f"expected an object, got {kind(args)}", name, "args")
+        args = document.object(spec.get("args"), name, "args")
         _grader(document, name, spec, args, out)
         samples = args.get("samples_jsonl")
         if not isinstance(samples, str):
@@ -128,11 +124,10 @@ def _spec(name: str, spec: Mapping[str, Any], out: Imported, given: Any = None) 
     try:
         scores = _scores(spec)
         prompt = spec["prompt"]
-        text = (
-            "\n\n".join(content_text(message.get("content")) for message in prompt)
-            if isinstance(prompt, list)
-            else str(prompt)
+        parts = (
+            [content_text(message.get("content")) for message in prompt] if isinstance(prompt, list) else [str(prompt)]
         )
+        text = "\n\n".join(parts)
         for key, value in given.items() if isinstance(given, Mapping) else ():
             text = text.replace(f"{{{key}}}", as_text(value))
         args = spec.get("args") or {}

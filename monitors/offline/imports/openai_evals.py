@@ -88,9 +88,7 @@ def _multi(
         inside = list(enumerate(some)) if isinstance(some, list) else [("", some)]
     for key, part in inside:
         path = (*keys, "graders", *([key] if key != "" else []))
-        if not isinstance(part, Mapping):
-            raise document.problem(f"expected an object, got {kind(part)}", *path)
-        add({"name": str(key), **part}, (document, path), fields, out)
+        add({"name": str(key), **document.object(part, *path)}, (document, path), fields, out)
     out.miss(
         f"multi {grader.get('name')!r}",
         "its formula calculate_output: metrics are not combined; its graders are separate",
@@ -266,29 +264,20 @@ def _eval(value: Mapping[str, Any], where: Place, found: _Found) -> None:
     document, keys = where
     graders = document.objects(value["testing_criteria"], *keys, "testing_criteria")
     found.graders += [(grader, (document, (*keys, "testing_criteria", index))) for index, grader in enumerate(graders)]
-    source = value.get("data_source_config")
-    schema = (source.get("item_schema") or source.get("schema")) if isinstance(source, Mapping) else None
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if isinstance(properties, Mapping) and isinstance(inner := properties.get("item"), Mapping):
-        properties = inner.get("properties")  # as the API returns the schema: with item and sample
-    if isinstance(properties, Mapping):
-        text = {
-            key: ""
-            for key, property_ in properties.items()
-            if isinstance(property_, Mapping) and property_.get("type") == "string"
-        }
-        found.schemas.append(dict.fromkeys(properties) | text)
+    source = _of(value, "data_source_config")
+    properties = _of(_of(source, "item_schema") or _of(source, "schema"), "properties")
+    if inner := _of(properties, "item"):
+        properties = _of(inner, "properties")  # as the API returns the schema: with item and sample
+    text = {key: "" for key in properties if _of(properties, key).get("type") == "string"}
+    found.schemas.append(dict.fromkeys(properties) | text)
 
 
 def _run(value: Mapping[str, Any], where: Place, found: _Found, out: Imported) -> None:
     """Add the items in a run's data source; items in a file or in stored completions are not in the run."""
     document, keys = where
-    data = value["data_source"]
-    if not isinstance(data, Mapping):
-        raise document.problem(f"expected an object, got {kind(data)}", *keys, "data_source")
+    data = document.object(value["data_source"], *keys, "data_source")
     found.hints |= _question_of(data.get("input_messages"))
-    source = data.get("source")
-    source = source if isinstance(source, Mapping) else {}
+    source = _of(data, "source")
     if source.get("type") == "file_content":
         place = (*keys, "data_source", "source", "content")
         for index, row in enumerate(document.objects(source.get("content"), *place)):
@@ -308,11 +297,7 @@ def _question_of(messages: Any) -> dict[str, str]:
     name = messages.get("item_reference")
     if not isinstance(name, str):
         template = messages.get("template")
-        users = (
-            [message for message in template if isinstance(message, Mapping) and message.get("role") == "user"]
-            if isinstance(template, list)
-            else []
-        )
+        users = [message for message in _mappings(template) if message.get("role") == "user"]
         name = content_text(users[-1].get("content")).strip().strip("{}").strip() if users else ""
     key = name.removeprefix("item.")
     return {"user_input": key} if name.startswith("item.") and key.isidentifier() else {}
@@ -320,19 +305,18 @@ def _question_of(messages: Any) -> dict[str, str]:
 
 def _item(value: Mapping[str, Any], where: Place, found: _Found, out: Imported) -> None:
     document, keys = where
-    item = _mapping(value.get("item"), where, "item")
-    sample = value.get("sample")
-    if sample is not None and not isinstance(sample, Mapping):
-        raise document.problem(f"expected an object, got {kind(sample)}", *keys, "sample")
-    sampled = _sampled(sample or {})
+    item = document.object(value.get("item"), *keys, "item")
+    sample = document.object({} if value.get("sample") is None else value["sample"], *keys, "sample")
+    sampled = _sampled(sample)
     _say_unread(sample, sampled, out)
     found.items.append((item, sampled))
 
 
 def _output_item(value: Mapping[str, Any], where: Place, found: _Found, out: Imported) -> None:
-    item = dict(_mapping(value["datasource_item"], where, "datasource_item"))
+    document, keys = where
+    item = dict(document.object(value["datasource_item"], *keys, "datasource_item"))
     sample = value.get("sample")
-    sampled = _sampled(sample if isinstance(sample, Mapping) else {})
+    sampled = _sampled(_of(value, "sample"))
     if (response := item.pop("sample.output_text", None)) is not None:  # as Azure writes items
         sampled.setdefault("response", as_text(response))
     if inner := item.pop("item", None) if isinstance(item.get("item"), Mapping) else None:
@@ -342,9 +326,8 @@ def _output_item(value: Mapping[str, Any], where: Place, found: _Found, out: Imp
     else:
         _say_unread(sample, sampled, out)
     tags = {key: str(value[key]) for key in ("run_id", "status") if value.get(key)}
-    results = value.get("results")
-    for result in results if isinstance(results, list) else ():
-        if isinstance(result, Mapping) and result.get("score") is not None:
+    for result in _mappings(value.get("results")):
+        if result.get("score") is not None:
             tags[f"openai.{result.get('name')}"] = as_text(result["score"])
     found.items.append((item, sampled | {"tags": tags}))
 
@@ -388,10 +371,3 @@ def _mappings(values: Any) -> Iterable[Mapping[str, Any]]:
 def _of(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     inner = value.get(name)
     return inner if isinstance(inner, Mapping) else {}
-
-
-def _mapping(value: Any, where: Place, name: str) -> Mapping[str, Any]:
-    document, keys = where
-    if not isinstance(value, Mapping):
-        raise document.problem(f"expected an object, got {kind(value)}", *keys, name)
-    return value

@@ -100,9 +100,7 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
     failed = empty = 0
     for index, result in enumerate(document.objects(results, *keys)):
         test = table(result.get("testCase"))
-        given = result.get("vars", test.get("vars"))
-        if not isinstance(given, dict):
-            raise document.problem(f"expected an object, got {kind(given)}", *keys, index, "vars")
+        given = document.object(result.get("vars", test.get("vars")), *keys, index, "vars")
         record = _answer(result)
         if "response" not in record:
             failed += bool(result.get("error"))
@@ -193,9 +191,7 @@ class Config:
         default = self._raw.get("defaultTest") or {}
         if isinstance(default, str):
             default = self._parsed(document.path, default, "defaultTest")
-        if not isinstance(default, dict):
-            raise document.problem(f"expected an object, got {kind(default)}", "defaultTest")
-        self._default = default
+        self._default = document.object(default, "defaultTest")
         self._templates = table(self._raw.get("assertionTemplates"))
 
     def cases(self) -> list[Case]:
@@ -250,9 +246,7 @@ class Config:
         given = test.get("vars") or {}
         if isinstance(given, str):
             given = self._parsed(document.path, given, "vars") or {}
-        if not isinstance(given, dict):
-            raise document.problem(f"expected an object, got {kind(given)}", *keys, "vars")
-        return given
+        return document.object(given, *keys, "vars")
 
     def _tests(self) -> Iterator[tuple[Document, dict[str, Any], Keys]]:
         """Yield the tests, and those in the files that are named, with where they are."""

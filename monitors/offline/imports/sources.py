@@ -48,10 +48,13 @@ class Document:
         """Return `value` if it is a list of objects. Raises DataError."""
         if not isinstance(value, list):
             raise self.problem(f"expected a list, got {kind(value)}", *keys)
-        for index, item in enumerate(value):
-            if not isinstance(item, dict):
-                raise self.problem(f"expected an object, got {kind(item)}", *keys, index)
         check_rows(self.path, len(value))
+        return [self.object(item, *keys, index) for index, item in enumerate(value)]
+
+    def object(self, value: Any, *keys: str | int) -> dict[str, Any]:
+        """Return `value` if it is an object. Raises DataError."""
+        if not isinstance(value, dict):
+            raise self.problem(f"expected an object, got {kind(value)}", *keys)
         return value
 
 
@@ -101,7 +104,12 @@ def rows(path: Path) -> list[tuple[int, dict[str, str]]]:
 
 def text(path: Path, limit: int = MAX_FILE_BYTES) -> str:
     """Return the text of a file. Raises DataError if it cannot be read, is too large, or is not UTF-8."""
-    return _decoded(path, _bytes(path, limit))
+    content = _bytes(path, limit).removeprefix(_BOM)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError([f"{path}:{line}: not UTF-8: {error.reason}"]) from error
 
 
 def check_rows(path: Path, count: int) -> None:
@@ -120,9 +128,9 @@ def _jsonl(path: Path) -> Iterator[Document]:
             value = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise DataError([f"{path}:{number}: {json_problem(content, error)[1]}"]) from error
-        if not isinstance(value, dict):
-            raise DataError([f"{path}:{number}: expected an object, got {kind(value)}"])
-        yield Document(path, value, line=number)
+        found = Document(path, value, line=number)
+        found.object(value)
+        yield found
 
 
 def _json(path: Path) -> Iterator[Document]:
@@ -214,11 +222,3 @@ def _bytes(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     if len(content) > limit:
         raise DataError([f"{path}: larger than {limit // 1024**2} MiB"])
     return content
-
-
-def _decoded(path: Path, content: bytes) -> str:
-    try:
-        return content.removeprefix(_BOM).decode()
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DataError([f"{path}:{line}: not UTF-8: {error.reason}"]) from error

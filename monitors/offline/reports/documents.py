@@ -148,9 +148,5 @@ def _words(value: Any) -> str:
 
 
 def _failures(run: Run) -> list[tuple[Row, Evaluation]]:
-    return [
-        (row, evaluation)
-        for row in run.rows
-        for evaluation in row.evaluations.values()
-        if isinstance(evaluation.outcome, Failed)
-    ]
+    pairs = ((row, evaluation) for row in run.rows for evaluation in row.evaluations.values())
+    return [(row, evaluation) for row, evaluation in pairs if isinstance(evaluation.outcome, Failed)]

@@ -19,12 +19,8 @@ def render(run: Run, extras: Extras = NONE) -> str:
     if extras.floors:
         _close(root, "floors", [_floor(floor) for floor in extras.floors])
     for measure in run.measures:
-        cases = [
-            _case(row.sample.id, row.evaluations[measure.name], measure)
-            for row in run.rows
-            if measure.name in row.evaluations
-        ]
-        _close(root, measure.name, cases)
+        found = [(row.sample.id, row.evaluations.get(measure.name)) for row in run.rows]
+        _close(root, measure.name, [_case(name, evaluation, measure) for name, evaluation in found if evaluation])
     for total in ("tests", "failures", "errors", "skipped"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     ET.indent(root)
