@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
@@ -18,7 +18,6 @@ from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, parts_of
 from monitors.analysis.ab_compare import ALPHA, MARGIN, Compared, Sides, compare, sides
 
-Pairing = Literal["auto", "question", "off"]
 PERIOD = "period"
 """`by` of a comparison of two periods, each given as "SINCE..UNTIL"."""
 AUTO_PAIRED_UP_TO = 20_000

@@ -92,9 +92,9 @@ def label(
     totals = {(sums.app, sums.metric): sums for sums in scored}
     said: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
     for labelled_score in rated:
-        said.setdefault((labelled_score.app, labelled_score.metric), {}).setdefault(
-            labelled_score.source, {}
-        ).setdefault(labelled_score.sample_id, []).append(labelled_score.rating)
+        by_source = said.setdefault((labelled_score.app, labelled_score.metric), {})
+        given = by_source.setdefault(labelled_score.source, {})
+        given.setdefault(labelled_score.sample_id, []).append(labelled_score.rating)
     found = []
     for app, metric in sorted(totals):
         of, sources = scores.get((app, metric), {}), said.get((app, metric), {})
@@ -112,9 +112,8 @@ def _labelled_scores(rated: Iterable[LabelledScore]) -> dict[tuple[str, str], di
     found: dict[tuple[str, str], dict[str, float]] = {}
     for labelled_score in rated:
         if 0.0 <= labelled_score.value <= 1.0 and 0.0 < labelled_score.rate <= 1.0:
-            found.setdefault((labelled_score.app, labelled_score.metric), {})[labelled_score.sample_id] = (
-                labelled_score.value
-            )
+            own = found.setdefault((labelled_score.app, labelled_score.metric), {})
+            own[labelled_score.sample_id] = labelled_score.value
     return found
 
 

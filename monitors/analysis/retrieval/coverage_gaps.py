@@ -15,7 +15,6 @@ from monitors.analysis.retrieval.sources import TREND_PARTS, RetrievedExchange, 
 from monitors.signals.answers import NONCOMMITTAL, declines
 
 Gap: TypeAlias = Literal["declined", "no_passages", "low"]
-GAPS: tuple[Gap, ...] = ("declined", "no_passages", "low")
 MAX_EXAMPLES = 5
 OTHERS = "other questions"
 """The name of what is in no topic."""

@@ -50,9 +50,8 @@ def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Impo
         if not isinstance(samples, str):
             out.miss(f"samples of {name}", "args has no samples_jsonl")
         elif (path := _inside(document.path, samples, "data")) is None:
-            out.miss(
-                f"samples of {name}", f"{samples} is not beside the file or in the registry's data; import it alone"
-            )
+            why = f"{samples} is not beside the file or in the registry's data; import it alone"
+            out.miss(f"samples of {name}", why)
         else:
             files[path] = None
     return [(line.value, {}) for path in files for line in documents(path)]

@@ -87,9 +87,8 @@ class Fields:
                 if isinstance(value, (str, int, float)) and len(short) <= _LONGEST_TAG:
                     tags[key] = short
                 else:
-                    out.miss(
-                        f"field {key!r}", "is not a data set field and too long or nested for a tag; map it with --map"
-                    )
+                    why = "is not a data set field and too long or nested for a tag; map it with --map"
+                    out.miss(f"field {key!r}", why)
             elif ours == "user_input":
                 record |= asked(value)
             else:
@@ -162,9 +161,8 @@ def criterion(
     def replaced(match: re.Match[str]) -> str:
         found = part(match[1])
         if found is None:
-            raise NotMappedError(
-                f"its prompt uses {match[0]}, which is none of question, contexts, reference, response; {advice}"
-            )
+            none = "which is none of question, contexts, reference, response"
+            raise NotMappedError(f"its prompt uses {match[0]}, {none}; {advice}")
         used.add(found)
         return f"<{found}>"
 

@@ -89,10 +89,8 @@ def _multi(
     for key, part in inside:
         path = (*keys, "graders", *([key] if key != "" else []))
         add({"name": str(key), **document.object(part, *path)}, (document, path), fields, out)
-    out.miss(
-        f"multi {grader.get('name')!r}",
-        "its formula calculate_output: metrics are not combined; its graders are separate",
-    )
+    why = "its formula calculate_output: metrics are not combined; its graders are separate"
+    out.miss(f"multi {grader.get('name')!r}", why)
 
 
 def _string_check(grader: Mapping[str, Any], _: Fields, __: Imported) -> None:
@@ -255,9 +253,8 @@ def _add(value: dict[str, Any], where: Place, found: _Found, out: Imported) -> N
     elif "input" in value:
         found.items.append((value, {}))
     else:
-        raise document.problem(
-            f"expected {_SHAPES}; it has {', '.join(map(repr, list(value)[:5])) or 'no member'}", *keys
-        )
+        members = ", ".join(map(repr, list(value)[:5])) or "no member"
+        raise document.problem(f"expected {_SHAPES}; it has {members}", *keys)
 
 
 def _eval(value: Mapping[str, Any], where: Place, found: _Found) -> None:
@@ -277,17 +274,15 @@ def _run(value: Mapping[str, Any], where: Place, found: _Found, out: Imported) -
     document, keys = where
     data = document.object(value["data_source"], *keys, "data_source")
     found.hints |= _question_of(data.get("input_messages"))
-    source = _of(data, "source")
+    source, about = _of(data, "source"), f"data of run {value.get('id')!r}"
     if source.get("type") == "file_content":
         place = (*keys, "data_source", "source", "content")
         for index, row in enumerate(document.objects(source.get("content"), *place)):
             _item(row, (document, (*place, index)), found, out)
     elif source.get("type") == "file_id":
-        out.miss(f"data of run {value.get('id')!r}", f"is in the file {source.get('id')!r}: download and import it")
+        out.miss(about, f"is in the file {source.get('id')!r}: download and import it")
     else:
-        out.miss(
-            f"data of run {value.get('id')!r}", f"is no list of items but {source.get('type')!r}: import output items"
-        )
+        out.miss(about, f"is no list of items but {source.get('type')!r}: import output items")
 
 
 def _question_of(messages: Any) -> dict[str, str]:
@@ -337,11 +332,9 @@ def _sampled(sample: Mapping[str, Any]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     text = sample.get("output_text")
     if not isinstance(text, str):
-        outputs = sample.get("output")
-        texts = [
-            content_text(mapping.get("content")) for mapping in _mappings(outputs) if mapping.get("role") != "tool"
-        ]
-        choices = [content_text(_of(mapping, "message").get("content")) for mapping in _mappings(sample.get("choices"))]
+        outputs = (output for output in _mappings(sample.get("output")) if output.get("role") != "tool")
+        texts = [content_text(output.get("content")) for output in outputs]
+        choices = [content_text(_of(choice, "message").get("content")) for choice in _mappings(sample.get("choices"))]
         text = next(filter(None, reversed(texts)), None) or next(filter(None, choices), None)
     if text:
         record["response"] = text
