@@ -211,8 +211,8 @@ def open_judge(
     if not settings.base_url or not settings.model:
         missing = "base_url" if settings.model else "model"
         problems.extend([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
-    anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")
     problems.extend(_inconsistencies(settings, paced=paced))
+    anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")
     problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:

@@ -99,11 +99,8 @@ class Api:
         kind, key = ("score", "label") if question.ordered else ("choice", "value")
         known = question.meanings
         options = [{key: each} | ({"description": known[each]} if each in known else {}) for each in question.options]
-        written = {
-            "type": kind if options else "predicate",
-            "name": question.name,
-            "instructions": question.instructions,
-        }
+        kind = kind if options else "predicate"
+        written = {"type": kind, "name": question.name, "instructions": question.instructions}
         return written | ({"levels" if question.ordered else "choices": options} if options else {})
 
     def _asked(self, questions: Any) -> list[_Asked]:
@@ -131,12 +128,8 @@ class SystemOne(Api):
     path, version, most = "/systemone", "systemone1", 64
 
     def body(self, prompt: Prompt, questions: Sequence[Question]) -> dict[str, Any]:
-        state = f"{prompt.system}\n\n{prompt.user}"
-        return {
-            "model": self._model,
-            "state": state,
-            "questions": {each.name: self._written(each) for each in questions},
-        }
+        asked = {each.name: self._written(each) for each in questions}
+        return {"model": self._model, "state": f"{prompt.system}\n\n{prompt.user}", "questions": asked}
 
     def _written(self, question: Question) -> dict[str, Any]:
         meanings = {option: question.meanings.get(option, option) for option in question.options}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,13 +66,7 @@ def kind(value: Any) -> str:
 
 def documents(path: Path) -> Iterator[Document]:
     """Yield the documents of a file: one per line of JSONL, else the one of JSON or YAML. Raises DataError."""
-    readers: dict[str, Callable[[Path], Iterator[Document]]] = {
-        ".jsonl": _jsonl,
-        ".ndjson": _jsonl,
-        ".json": _json,
-        ".yaml": _yaml,
-        ".yml": _yaml,
-    }
+    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".yaml": _yaml, ".yml": _yaml}
     if (reader := readers.get(path.suffix.lower())) is None:
         raise DataError([f"{path}: expected a file name ending in {', '.join(readers)}"])
     yield from reader(path)
