@@ -128,7 +128,14 @@ rate = 1.0
 rate = 1.0
 method = "statements"
 """
-JUDGED = ("faithfulness", "hallucination", "answer_relevancy")
+PASSING = {
+    "faithfulness": ("verdict", ["supported"]),
+    "hallucination": ("contradicted", [True]),
+    "answer_relevancy": ("relevance", ["relevant", "borderline"]),
+}
+"""By metric, the field of its evidence that it counts, and the values that count."""
+JUDGED = tuple(PASSING)
+QUESTION_OF_PASSAGES = "How long does the Moon need for one orbit?"
 PASSAGES = [
     "The Moon needs 27.3 days for one orbit. The diameter of the Moon is 3,474 kilometres.",
     "Sunspots are dark patches that are cooler than the surface around them.",
@@ -159,13 +166,24 @@ def test_a_judge_too_weak_to_judge_stores_no_score_that_nothing_proves_and_each_
         {("lexical_groundedness", "score"): len(ANSWERS)}
     )
     for answer, metric, outcome in outcomes:
-        assert list(doubts(outcome.get("evidence") or (), answer, PASSAGES[:1])) == [], metric
+        if outcome["kind"] == "score":
+            assert list(doubts(outcome["evidence"], answer, PASSAGES[:1], QUESTION_OF_PASSAGES, 1 / 3)) == [], metric
+            assert follows(metric, outcome), outcome
+
+
+def follows(metric, outcome):
+    """Whether a score is what its own evidence comes to."""
+    field, passing = PASSING[metric]
+    rated = [item[field] for item in outcome["evidence"] if field in item]
+    if outcome["reason"] == "the response is noncommittal":
+        return outcome["value"] == 0.0
+    return bool(rated) and outcome["value"] == pytest.approx(sum(value in passing for value in rated) / len(rated))
 
 
 def ask(client):
     answer = client.chat.completions.create(
         model="m",
-        messages=[{"role": "user", "content": "How long does the Moon need for one orbit?"}],
+        messages=[{"role": "user", "content": QUESTION_OF_PASSAGES}],
         extra_body={"gaugeway": {"contexts": PASSAGES[:1]}},
     )
     return answer.choices[0].message.content
@@ -254,6 +272,9 @@ def test_the_check_of_evidence_sees_what_stands_nowhere():
     assert len(list(doubts([fine | {"quote": "a week in Paris", "contexts": [1]}], answer, PASSAGES))) == 1
     foreign = {"claim": "The store opens at nine on Sundays", "verdict": "not_mentioned"}
     assert len(list(doubts([foreign], answer, PASSAGES))) == 1
+    asked = {"claim": "The Moon lasts long", "verdict": "not_mentioned"}
+    assert list(doubts([asked], answer, PASSAGES, QUESTION_OF_PASSAGES, 1 / 3)) == []
+    assert len(list(doubts([asked], "In 1931.", PASSAGES, QUESTION_OF_PASSAGES, 1 / 3))) == 1
 
 
 def test_embeddings_of_a_real_model_come_through_as_they_are_and_rank_passages():
