@@ -16,7 +16,7 @@ from monitors.judges import JudgeError, Prompt
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from tests.support.llm_server import LLMServer, Reply
-from tests.support.models import CHAT_MODEL, chat_model, doubts, embedding_model
+from tests.support.models import CHAT_MODEL, chat_model, doubts, embedding_model, words_of
 from tests.support.product import product
 from tests.support.running import running_gateway, serving
 
@@ -140,6 +140,7 @@ PASSAGES = [
     "The Moon needs 27.3 days for one orbit. The diameter of the Moon is 3,474 kilometres.",
     "Sunspots are dark patches that are cooler than the surface around them.",
 ]
+STATED = [words_of(sentence) for sentence in PASSAGES[0].split(". ")]
 ANSWERS = ["The Moon needs 27.3 days for one orbit.", "The harbour of Lisbon was rebuilt in 1931 by seven engineers."]
 
 
@@ -169,6 +170,8 @@ def test_a_judge_too_weak_to_judge_stores_no_score_that_nothing_proves_and_each_
         if outcome["kind"] == "score":
             assert list(doubts(outcome["evidence"], answer, PASSAGES[:1], QUESTION_OF_PASSAGES, 1 / 3)) == [], metric
             assert follows(metric, outcome), outcome
+            missed = [item["claim"] for item in outcome["evidence"] if item.get("verdict") == "not_mentioned"]
+            assert not [claim for claim in missed if words_of(claim) in STATED]
 
 
 def follows(metric, outcome):
