@@ -50,7 +50,10 @@ def served(program: str, *arguments: object, at: str = "") -> tuple[str, subproc
 
 @functools.cache
 def chat_model(longest: int = 400) -> str:
-    """The base URL of the chat model, its answers of at most `longest` tokens. Without it: skips, or fails in CI."""
+    """The base URL of the chat model. Without it: skips, or fails in CI.
+
+    Its answers have at most `longest` tokens where the request names no bound of its own: llama.cpp prefers that.
+    """
     _require()
     return served("python", SERVER, "{port}", longest, at="/v1")[0]
 
