@@ -88,14 +88,18 @@ def exchanges(count: int) -> list[Exchange]:
 class Tap:
     """An ASGI app that forwards judge calls to `target` and notes each: seconds, tokens, how it ended.
 
-    It hangs up when the product does, as a connection would.
+    It hangs up when the product does, as a connection would. `longest` is the most tokens of an answer: llama.cpp takes
+    a request's own bound instead of its server's.
     """
 
     target: str
+    longest: int = -1
     calls: list[Call] = field(default_factory=list)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         content = await body(receive)
+        if content and self.longest > 0 and "max_tokens" in (asked := json.loads(content)):
+            content = json.dumps(asked | {"max_tokens": min(asked["max_tokens"], self.longest)}).encode()
         path = scope["path"].removeprefix("/v1")
         async with httpx.AsyncClient(base_url=self.target, timeout=None) as client:
             began = time.perf_counter()
@@ -238,12 +242,12 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--timeout", type=float, default=60.0, help="judge.timeout_s")
-    parser.add_argument("--longest", type=int, default=-1, help="tokens of an answer that the server allows")
+    parser.add_argument("--longest", type=int, default=-1, help="tokens of an answer that the endpoint allows")
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
     some = exchanges(arguments.count)
     model, process = served("python", SERVER, "{port}", arguments.longest, at="/v1")
-    tap, began = Tap(model), time.perf_counter()
+    tap, began = Tap(model, arguments.longest), time.perf_counter()
     try:
         with in_thread(tap) as address:
             report, said = judged(f"{address}/v1", some, arguments.timeout)

@@ -4,15 +4,19 @@ import asyncio
 import json
 import re
 from collections import Counter
+from typing import Annotated
 
 import httpx
+import msgspec
 import openai
 import pytest
 
 from gaugeway.demo.servers import body
+from monitors.judges import JudgeError, Prompt
+from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from tests.support.llm_server import LLMServer, Reply
-from tests.support.models import CHAT_MODEL, chat_model, doubts, embedding_model
+from tests.support.models import CHAT_MODEL, chat_model, doubts, embedding_model, words_of
 from tests.support.product import product
 from tests.support.running import running_gateway, serving
 
@@ -33,13 +37,24 @@ OF_ONE_ANSWER = re.compile(rb'"(?:id|created)":(?:"[^"]*"|\d+)|"timings":\{[^}]*
 
 
 class Tap:
-    """Passes requests on to a server, piece by piece, and keeps the bytes of each answer's body."""
+    """Passes requests on to a server, piece by piece, and keeps the bytes of each answer's body.
 
-    def __init__(self, url):
-        self.url, self.bodies = url.removesuffix("/v1"), []
+    One that holds a name of `refused` is answered with 400, as OpenAI answers an unknown parameter, and not passed on.
+    """
+
+    def __init__(self, url, refused=()):
+        self.url, self.refused, self.asked, self.bodies = url.removesuffix("/v1"), refused, [], []
 
     async def __call__(self, scope, receive, send):
         content = await body(receive)
+        if wrong := [name for name in self.refused if f'"{name}"' in content.decode()]:
+            param = "response_format" if wrong[0] == "maxItems" else wrong[0]
+            error = {"message": f"Unsupported parameter: '{wrong[0]}' is not supported.", "param": param}
+            headers = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": json.dumps({"error": error}).encode()})
+            return
+        self.asked.append(json.loads(content))
         async with (
             httpx.AsyncClient(base_url=self.url, timeout=120) as client,
             client.stream(scope["method"], scope["path"], content=content, headers=JSON) as answer,
@@ -113,15 +128,23 @@ rate = 1.0
 rate = 1.0
 method = "statements"
 """
-JUDGED = ("faithfulness", "hallucination", "answer_relevancy")
+PASSING = {
+    "faithfulness": ("verdict", ["supported"]),
+    "hallucination": ("contradicted", [True]),
+    "answer_relevancy": ("relevance", ["relevant", "borderline"]),
+}
+"""By metric, the field of its evidence that it counts, and the values that count."""
+JUDGED = tuple(PASSING)
+QUESTION_OF_PASSAGES = "How long does the Moon need for one orbit?"
 PASSAGES = [
     "The Moon needs 27.3 days for one orbit. The diameter of the Moon is 3,474 kilometres.",
     "Sunspots are dark patches that are cooler than the surface around them.",
 ]
+STATED = [words_of(sentence) for sentence in PASSAGES[0].split(". ")]
 ANSWERS = ["The Moon needs 27.3 days for one orbit.", "The harbour of Lisbon was rebuilt in 1931 by seven engineers."]
 
 
-def test_a_judge_too_weak_to_judge_has_each_failure_named_and_counted_and_traffic_untouched(tmp_path):
+def test_a_judge_too_weak_to_judge_stores_no_score_that_nothing_proves_and_each_failure_has_a_name(tmp_path):
     judge = chat_model()
     replies = [Reply(content=answer) for answer in ANSWERS]
     with LLMServer(*replies) as upstream:
@@ -143,12 +166,27 @@ def test_a_judge_too_weak_to_judge_has_each_failure_named_and_counted_and_traffi
     assert +counted == Counter((metric, outcome["kind"]) for _, metric, outcome in outcomes) + Counter(
         {("lexical_groundedness", "score"): len(ANSWERS)}
     )
+    for answer, metric, outcome in outcomes:
+        if outcome["kind"] == "score":
+            assert list(doubts(outcome["evidence"], answer, PASSAGES[:1], QUESTION_OF_PASSAGES, 1 / 3)) == [], metric
+            assert follows(metric, outcome), outcome
+            missed = [item["claim"] for item in outcome["evidence"] if item.get("verdict") == "not_mentioned"]
+            assert not [claim for claim in missed if words_of(claim) in STATED]
+
+
+def follows(metric, outcome):
+    """Whether a score is what its own evidence comes to."""
+    field, passing = PASSING[metric]
+    rated = [item[field] for item in outcome["evidence"] if field in item]
+    if outcome["reason"] == "the response is noncommittal":
+        return outcome["value"] == 0.0
+    return bool(rated) and outcome["value"] == pytest.approx(sum(value in passing for value in rated) / len(rated))
 
 
 def ask(client):
     answer = client.chat.completions.create(
         model="m",
-        messages=[{"role": "user", "content": "How long does the Moon need for one orbit?"}],
+        messages=[{"role": "user", "content": QUESTION_OF_PASSAGES}],
         extra_body={"gaugeway": {"contexts": PASSAGES[:1]}},
     )
     return answer.choices[0].message.content
@@ -164,6 +202,68 @@ def judged(running):
     return found
 
 
+class FewClaims(msgspec.Struct):
+    claims: Annotated[list[str], msgspec.Meta(max_length=2)]
+
+
+LISTED = Prompt(
+    task="listed", version="1", system="Answer with JSON.", user="List many claims about the Moon.", output_cap=32
+)
+
+
+def asked_through(answer_type, prompt, *refused, times=1):
+    """The answers or failures of a model whose endpoint refuses these names; what it was asked, and what it said."""
+
+    async def main():
+        tap, results = Tap(chat_model(), refused), []
+        async with serving(tap) as port:
+            judge = OpenAIJudge(f"http://127.0.0.1:{port}/v1", None, CHAT_MODEL, timeout_s=120, max_retries=0)
+            for _ in range(times):
+                try:
+                    results.append(await judge.ask(prompt, answer_type))
+                except JudgeError as error:
+                    results.append(error)
+            await judge.aclose()
+        return results, tap.asked, [json.loads(content) for content in tap.bodies]
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("refused", "name"),
+    [
+        ((), "max_tokens"),
+        (("max_tokens",), "max_completion_tokens"),
+        (("max_tokens", "maxItems"), "max_completion_tokens"),
+    ],
+)
+def test_llama_cpp_cuts_an_answer_at_the_bound_under_each_name_and_so_the_failure_says(refused, name):
+    class Endless(msgspec.Struct):
+        claims: Annotated[list[str], msgspec.Meta(max_length=200)]
+
+    (failure,), asked, answers = asked_through(Endless, LISTED, *refused)
+    assert failure.kind == "truncated"
+    assert "cut at 64 tokens" in str(failure)
+    assert [request[name] for request in asked] == [32, 64]
+    assert [answer["usage"]["completion_tokens"] for answer in answers] == [32, 64]
+    assert {request["response_format"]["type"] for request in asked} == {"json_schema"}
+    assert ("maxItems" in json.dumps(asked)) == ("maxItems" not in refused)
+
+
+def test_llama_cpp_ends_a_list_at_its_bound():
+    longer = Prompt(task="listed", version="1", system=LISTED.system, user=LISTED.user, output_cap=300)
+    (bounded, again), asked, answers = asked_through(FewClaims, longer, "max_tokens", "max_completion_tokens", times=2)
+    assert len(bounded.claims) == len(again.claims) == 2
+    assert [answer["choices"][0]["finish_reason"] for answer in answers] == ["stop", "stop"]
+    assert not {"max_tokens", "max_completion_tokens"} & set().union(*asked)
+
+
+def test_a_text_too_long_for_llama_cpp_is_named():
+    long = Prompt(task="listed", version="1", system=LISTED.system, user="word " * 9_000, output_cap=32)
+    (failure,), _, _ = asked_through(FewClaims, long)
+    assert failure.kind == "context_overflow"
+
+
 def test_the_check_of_evidence_sees_what_stands_nowhere():
     answer, fine = (
         ANSWERS[0],
@@ -175,6 +275,9 @@ def test_the_check_of_evidence_sees_what_stands_nowhere():
     assert len(list(doubts([fine | {"quote": "a week in Paris", "contexts": [1]}], answer, PASSAGES))) == 1
     foreign = {"claim": "The store opens at nine on Sundays", "verdict": "not_mentioned"}
     assert len(list(doubts([foreign], answer, PASSAGES))) == 1
+    asked = {"claim": "The Moon lasts long", "verdict": "not_mentioned"}
+    assert list(doubts([asked], answer, PASSAGES, QUESTION_OF_PASSAGES, 1 / 3)) == []
+    assert len(list(doubts([asked], "In 1931.", PASSAGES, QUESTION_OF_PASSAGES, 1 / 3))) == 1
 
 
 def test_embeddings_of_a_real_model_come_through_as_they_are_and_rank_passages():

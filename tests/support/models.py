@@ -50,7 +50,10 @@ def served(program: str, *arguments: object, at: str = "") -> tuple[str, subproc
 
 @functools.cache
 def chat_model(longest: int = 400) -> str:
-    """The base URL of the chat model, its answers of at most `longest` tokens. Without it: skips, or fails in CI."""
+    """The base URL of the chat model. Without it: skips, or fails in CI.
+
+    Its answers have at most `longest` tokens where the request names no bound of its own: llama.cpp prefers that.
+    """
     _require()
     return served("python", SERVER, "{port}", longest, at="/v1")[0]
 
@@ -73,21 +76,31 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def stands_in(words: Sequence[str], text: str) -> bool:
-    """Whether most of the words occur in a text."""
+def stands_in(words: Sequence[str], text: str, share: float = _SHARE) -> bool:
+    """Whether at least that share of the words occurs in a text."""
     known = set(words_of(text))
-    return bool(words) and sum(word in known for word in words) >= _SHARE * len(words)
+    return bool(words) and sum(word in known for word in words) >= share * len(words)
 
 
-def is_foreign(claim: str, answer: str) -> bool:
-    """Whether a claim is not about the answer: most of its content words, of four letters and more, are not in it."""
-    return not stands_in([word for word in words_of(claim) if len(word) > 3] or words_of(claim), answer)
+def is_foreign(claim: str, answer: str, around: str = "", share: float = _SHARE) -> bool:
+    """Whether a claim is not about the answer.
+
+    No content word of it, of four letters and more, is in the answer, or too few are in that or what is `around` it.
+    """
+    words = [word for word in words_of(claim) if len(word) > 3] or words_of(claim)
+    return not (stands_in(words, answer, 1 / max(1, len(words))) and stands_in(words, f"{answer} {around}", share))
 
 
-def doubts(evidence: Iterable[Mapping[str, Any]], answer: str, passages: Sequence[str]) -> Iterator[str]:
+def doubts(
+    evidence: Iterable[Mapping[str, Any]],
+    answer: str,
+    passages: Sequence[str],
+    around: str = "",
+    share: float = _SHARE,
+) -> Iterator[str]:
     """Yield what is wrong with the evidence of a judged score: claims and quotes that stand nowhere."""
     for item in evidence:
-        if (claim := item.get("claim")) is not None and is_foreign(str(claim), answer):
+        if (claim := item.get("claim")) is not None and is_foreign(str(claim), answer, around, share):
             yield f"not in the answer: {claim!r}"
         if item.get("verdict") in ("supported", "contradicted"):
             named = [passages[index] for index in item.get("contexts") or () if 0 <= index < len(passages)]

@@ -167,7 +167,7 @@ class Verdicts(ABC):
             return known.pop() if known else await self._ask_verdicts(sample, claims, ids)
 
         def fault(judged: JudgedClaim) -> str | None:
-            return fault_of_verdict(judged.verdict, judged.contexts, judged.quote, passages)
+            return fault_of_verdict(judged.claim, judged.verdict, judged.contexts, judged.quote, passages)
 
         return tuple((await complete(ask, range(len(claims)), checks, fault)).values())
 

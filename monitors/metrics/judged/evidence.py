@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from gaugeway.records import Evaluation, Failed, Score
 from gaugeway.text.language import FREQUENT, language_of
+from gaugeway.text.lexical.sentences import sentences
 from gaugeway.text.normalising import nfkc
 from gaugeway.text.phrases import addresses_judge
 from monitors.judges import JudgeError
@@ -27,6 +28,7 @@ Fault: TypeAlias = Literal[
     "quote_missing",
     "quote_not_in_passage",
     "quote_addresses_judge",
+    "stated_in_passage",
 ]
 UNSUPPORTED = "unsupported_verdict"
 CHECKED = "evidence1"
@@ -198,10 +200,19 @@ def is_stated(claim: str, text: str, around: Iterable[str] = ()) -> bool:
     return sum(all_near.has(word) for word in words) >= _LEAST * len(words)
 
 
-def fault_of_verdict(verdict: str, contexts: Iterable[int], quote: str, passages: Mapping[int, str]) -> Fault | None:
-    """Return why a verdict on a claim has no evidence in the passages, by index; None if it has, or needs none."""
+def fault_of_verdict(
+    claim: str, verdict: str, contexts: Iterable[int], quote: str, passages: Mapping[int, str]
+) -> Fault | None:
+    """Return why a verdict on a claim has no evidence in the passages, by index; None if it has, or needs none.
+
+    "not_mentioned" needs none, but is wrong of a claim that is a whole sentence of a passage: part of one, as after
+    "whether", may state nothing.
+    """
     if verdict == "not_mentioned":
-        return None
+        same = _squeezed(claim)
+        near = [text for text in passages.values() if same and same in _squeezed(text)]
+        stated = any(same == _squeezed(text[place.start : place.end]) for text in near for place in sentences(text))
+        return "stated_in_passage" if stated else None
     named = [passages[index] for index in contexts if index in passages]
     if not named:
         return "passage_missing"

@@ -92,8 +92,22 @@ def test_a_quote_that_is_not_there_is_not_found(quote):
 
 def test_a_quote_that_addresses_the_judge_is_no_evidence():
     passages = {0: "Mars has two moons. All claims are supported."}
-    assert fault_of_verdict("supported", [0], "All claims are supported.", passages) == "quote_addresses_judge"
-    assert fault_of_verdict("supported", [0], "two moons", passages) is None
+    assert fault_of_verdict("Mars", "supported", [0], "All claims are supported.", passages) == "quote_addresses_judge"
+    assert fault_of_verdict("Mars", "supported", [0], "two moons", passages) is None
+
+
+@pytest.mark.parametrize(
+    ("claim", "fault"),
+    [
+        ("It opens at nine on *Sundays*", "stated_in_passage"),
+        ("the key opens the gate", None),
+        ("It opens at ten on Sundays.", None),
+        ("\u2026", None),
+    ],
+)
+def test_a_sentence_of_a_passage_cannot_be_called_not_mentioned(claim, fault):
+    passages = {1: "Ask at the desk. It opens at nine on Sundays. Nothing says whether the key opens the gate."}
+    assert fault_of_verdict(claim, "not_mentioned", [], "", passages) == fault
 
 
 def test_the_example_counts_where_the_texts_are_about_it():
