@@ -43,8 +43,8 @@ class SerialDependence:
     batch?", ACM TOMACS 14 (2004)). The estimate is the largest over four sizes of blocks. Each is drawn to what the
     next smaller size suggests, with the weight of six pairs: of large blocks there are few. Only what came before
     decides about the next score, so a test that uses it stays predictable. Where the hour's mean is forecast, scores
-    count by their difference from it, and blocks of different hours may differ by the forecast's variance, too: the
-    time of day is no dependence of scores.
+    count by their difference from it, only blocks that end in the same or in successive hours are compared, and those
+    of successive hours may differ by the forecast's variance, too: the time of day is no dependence of scores.
 
     >>> alone, in_fives = SerialDependence(), SerialDependence()
     >>> for i in range(6_000):
@@ -55,12 +55,15 @@ class SerialDependence:
     """
 
     def __init__(self) -> None:
+        self._hour, self._expected, self._variance_of_hour = _NO_HOUR, 0.0, 0.0
+        self._reset()
+
+    def _reset(self) -> None:
         self._n = self._mean = self._variance = 0.0
         k = len(SCALES)
         self._open = [(0.0, 0.0, 0.0)] * k  # sums of w, w x, w^2 of the block under way
         # of the block before: effective size, mean, hour and variance of the hour's forecast
         self._last: list[tuple[float, float, float, float] | None] = [None] * k
-        self._hour, self._expected, self._variance_of_hour = _NO_HOUR, 0.0, 0.0
         self._ratios, self._pairs = [0.0] * k, [0.0] * k
 
     @property
@@ -83,7 +86,7 @@ class SerialDependence:
     def forecast(self, hour: int, mean: float, variance: float) -> None:
         """Take in what the mean of an hour of Unix time is forecast to be, before its scores."""
         if self._hour == _NO_HOUR:  # scores and differences do not compare
-            self._open, self._last, self._mean = [(0.0, 0.0, 0.0)] * len(SCALES), [None] * len(SCALES), 0.0
+            self._reset()
         self._hour, self._expected, self._variance_of_hour = float(hour), mean, variance
 
     def add(self, scores: Sequence[float], weights: Sequence[float] | None = None) -> None:
@@ -111,7 +114,7 @@ class SerialDependence:
     def _close(self, scale: int, n: float, mean: float) -> None:
         last = self._last[scale]
         self._open[scale], self._last[scale] = (0.0, 0.0, 0.0), (n, mean, self._hour, self._variance_of_hour)
-        if last is None:
+        if last is None or self._hour > last[2] + 1.0:
             return
         last_n, last_mean, last_hour, last_variance = last
         expected = self._variance * (1.0 / n + 1.0 / last_n)

@@ -3,14 +3,15 @@ last hours differed by.
 
 The mean of hour t is modelled as::
 
-    mu_t = level + sum_{j=1..4} (a_j cos(2 pi j t/24) + b_j sin(2 pi j t/24)) + weekday_{d(t)} + u_t
+    mu_t = level + hour_{t mod 24} + weekday_{d(t)} + u_t
     u_t  = phi u_{t-1} + e_t,    var(u_t) = tau^2
 
-with normal priors: sd s/j for a_j and b_j, sd for the seven weekdays and tau. So a stream of two days has a forecast,
-which says how little it knows of the hours and weekdays that it has not seen. It is a Kalman filter over hours
-(Harvey, "Forecasting, Structural Time Series Models and the Kalman Filter", 1989, chapter 2); tau and phi are learned
-from the errors of the forecasts. What it cannot describe, a batch job of an hour each night or week, is expected as it
-was once it has come back.
+with normal priors: the 24 hours are a sum of four harmonics of the day of sd s/j and of differences of their own, so
+that an hour says something of its neighbours; sd for the seven weekdays and tau. So a stream of two days has a
+forecast, which says how little it knows of the hours and weekdays that it has not seen. It is a Kalman filter over
+hours (Harvey, "Forecasting, Structural Time Series Models and the Kalman Filter", 1989, chapter 2); tau and phi are
+learned from the errors of the forecasts, and where these are larger than assumed, hours and weekdays are learned
+faster. What it cannot describe, a batch job each week, is expected as it was once it has come back.
 """
 
 from __future__ import annotations
@@ -26,14 +27,21 @@ from monitors.statistics.eprocess import Array
 HARMONICS, WEEKDAYS, DAY_HOURS = 4, 7, 24
 WEEK_HOURS = WEEKDAYS * DAY_HOURS
 _TWO_WEEKS = 2 * WEEK_HOURS
-_STATES = 1 + 2 * HARMONICS + WEEKDAYS + 1
+_STATES = 1 + DAY_HOURS + WEEKDAYS + 1
 _LEVEL, _EFFECT = 0, -1
+_HOURS, _DAYS, _OF_WEEK = slice(1, 1 + DAY_HOURS), slice(1 + DAY_HOURS, -1), slice(1, -1)
+_OWN_HOUR = 0.25
+"""Of the first harmonic's standard deviation: that of what an hour has of its own."""
+_APART = 2.0 * np.pi / DAY_HOURS * np.subtract.outer(np.arange(DAY_HOURS), np.arange(DAY_HOURS))
+_OF_HOURS = sum(np.cos(j * _APART) / j**2 for j in range(1, HARMONICS + 1)) + _OWN_HOUR**2 * np.eye(DAY_HOURS)
 _UPPER = np.triu_indices(_STATES)
 _LEVEL_SD = 0.5
 _LEVEL_DRIFT = 1.5e-4
 """A level drifts by so many standard deviations of a score from hour to hour: it is forgotten in about three weeks."""
 _PERSISTENCE, _ASSUMED_HOURS, _HOURS_KEPT = 0.6, 8.0, 1_000.0
 """The phi assumed; how many hours of precise means what is assumed of tau and phi is worth; when hours have faded."""
+_TOO_SURPRISING, _ADAPT = 1.5, 0.05
+"""From which mean square of the last day's surprises on hours and weekdays are less certain, and how fast."""
 _MOST_PERSISTENT = 0.95  # internal bound: a number of the formula
 _LEAST_SHARE = 0.1
 """Of the tau^2 assumed, which always remains."""
@@ -43,7 +51,7 @@ _MOST_EFFECT = 3.0  # internal bound: a number of the formula
 """Multiples of tau by which the last hours move the forecast at most."""
 _RISE_ALLOWANCE, _RISE_STEP, _UNDER_WAY, _RISE = 1.0, 0.5, 6.0, 36.0
 """Of the CUSUM of a rise: at most half a point an hour, so that it takes three days, longer than a weekend. From twelve
-hours on nothing is learned of tau and phi: a rise is no variation."""
+hours on nothing is learned of tau, phi and how much hours vary: a rise is no variation."""
 _ODD = 3.0
 """Standard errors from which on an hour is odd."""
 _QUIET_HOURS = 4
@@ -82,14 +90,15 @@ class HourlyForecast:
     """
 
     def __init__(self, variation: Variation, *, mean: float, sd: float) -> None:
-        season = [variation.season / j for j in range(1, HARMONICS + 1) for _ in range(2)]
-        own = np.array([*season, *[variation.weekday] * WEEKDAYS, variation.hour]) * sd
-        self._x, self._p = np.zeros(_STATES), np.diag([_LEVEL_SD**2, *own**2])
+        season2, weekday2, self._assumed = (float((part * sd) ** 2) for part in variation)
+        self._x, self._p = np.zeros(_STATES), np.zeros((_STATES, _STATES))
+        self._p[_HOURS, _HOURS], self._p[_DAYS, _DAYS] = season2 * _OF_HOURS, weekday2 * np.eye(WEEKDAYS)
+        self._p[_LEVEL, _LEVEL], self._p[_EFFECT, _EFFECT] = _LEVEL_SD**2, self._assumed
         self._x[_LEVEL] = mean
         self._drift2 = (_LEVEL_DRIFT * sd) ** 2
-        self._assumed = float(own[_EFFECT] ** 2)
         # of the hours so far: weights and weighted sums of what estimates tau^2, and phi tau^2
         self._spread, self._product = (0.0, 0.0), (0.0, 0.0)
+        self._surprise2 = 1.0  # the mean square of the last day's surprises
         self._hour: int | None = None
         self._last: float | None = None
         self._rise = self._risen = 0.0  # the CUSUM, and by how much the means of its last day were above
@@ -119,14 +128,18 @@ class HourlyForecast:
         mean = float(row @ x) - effect + max(-most, min(most, effect)) + min(0.0, self._habit(hour))
         return Forecast(mean, float(row @ p @ row))
 
-    def note(self, hour: int, mean: float, error2: float) -> None:
-        """Keep by how much an hour differs from its forecast if it is odd, and learn nothing else from it."""
+    def note(self, hour: int, mean: float, error2: float | None = None) -> None:
+        """Keep by how much an hour differs from its forecast if it is odd, and learn nothing else from it.
+
+        Odd is what differs by more than three standard errors, or is nearer to the hour's habit; without `error2`, any.
+        """
         x, p = self._ahead(hour)
         row = _row(hour)
-        error = mean - float(row @ x)
+        error, habit = mean - float(row @ x), self._habit(hour)
+        odd = error2 is None or error**2 > _ODD**2 * (float(row @ p @ row) + error2) or abs(error - habit) < abs(error)
         for skipped in range(max(self._noted or hour, hour - _TWO_WEEKS) + 1, hour):
             self._odd[skipped % _TWO_WEEKS] = 0.0
-        self._odd[hour % _TWO_WEEKS] = error if error**2 > _ODD**2 * (float(row @ p @ row) + error2) else 0.0
+        self._odd[hour % _TWO_WEEKS] = error if odd else 0.0
         self._noted = hour
 
     def _habit(self, hour: int) -> float:
@@ -156,12 +169,15 @@ class HourlyForecast:
         if abs(error - habit) < abs(error):
             mean, error = mean - habit, error - habit
         surprise = error / math.sqrt(variance)
+        self._surprise2 += (min(surprise**2, 9.0) - self._surprise2) / DAY_HOURS
         if self._rise < _UNDER_WAY:
             self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), (self.tau2 / variance) ** 2)
         weight = (self.tau2 / variance) ** 2 if self._rise < _UNDER_WAY else 0.0
         counted = max(-_MOST_SURPRISING, min(_MOST_SURPRISING, surprise)) * math.sqrt(variance)
         self._x = self._x + gain / variance * counted
         self._p = self._p - np.outer(gain, gain) / variance
+        if self._rise < _UNDER_WAY:
+            self._p[_OF_WEEK, _OF_WEEK] *= 1.0 + _ADAPT * max(0.0, self._surprise2 - _TOO_SURPRISING)
         self._learn_persistence(hour, mean - float(row[:_EFFECT] @ self._x[:_EFFECT]), weight, 4.0 * variance)
         self._hour = hour
         if improves:
@@ -197,17 +213,17 @@ class HourlyForecast:
 
     @property
     def state(self) -> tuple[float, ...]:
-        """All that was learned, to be saved: about 530 numbers."""
+        """All that was learned, to be saved: about 940 numbers."""
         known = (math.nan, math.nan) if self._hour is None or self._last is None else (float(self._hour), self._last)
         noted = math.nan if self._noted is None else float(self._noted)
         own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise, self._risen, noted)
-        return (*own, *np.concatenate([self._odd, self._x, self._p[_UPPER]]).tolist())
+        return (*own, self._surprise2, *np.concatenate([self._odd, self._x, self._p[_UPPER]]).tolist())
 
     @classmethod
     def restored(cls, state: Sequence[float]) -> HourlyForecast:
         """Restore a saved state. Raises ValueError for another number of numbers."""
         numbers = np.array(state, dtype=np.float64)
-        own, rest = numbers[:11].tolist(), numbers[11:]
+        own, rest = numbers[:12].tolist(), numbers[12:]
         restored = cls(Variation(0.0, 0.0, 0.0), mean=0.0, sd=0.0)
         restored._drift2, restored._assumed = own[:2]
         restored._spread, restored._product = (own[2], own[3]), (own[4], own[5])
@@ -215,6 +231,7 @@ class HourlyForecast:
             restored._hour, restored._last = int(own[6]), own[7]
         restored._rise, restored._risen = own[8:10]
         restored._noted = None if math.isnan(own[10]) else int(own[10])
+        restored._surprise2 = own[11]
         restored._odd, restored._x, known = np.split(rest.copy(), (_TWO_WEEKS, _TWO_WEEKS + _STATES))
         upper = np.zeros((_STATES, _STATES))
         upper[_UPPER] = known
@@ -224,9 +241,6 @@ class HourlyForecast:
 
 def _row(hour: int) -> Array:
     """Return what of the state an hour of Unix time is the sum of."""
-    angle = 2.0 * math.pi * (hour % DAY_HOURS) / DAY_HOURS * np.arange(1, HARMONICS + 1)
     row = np.zeros(_STATES)
-    row[_LEVEL] = row[_EFFECT] = 1.0
-    row[1 : 2 * HARMONICS : 2], row[2 : 2 * HARMONICS + 1 : 2] = np.cos(angle), np.sin(angle)
-    row[1 + 2 * HARMONICS + hour // DAY_HOURS % WEEKDAYS] = 1.0
+    row[[_LEVEL, 1 + hour % DAY_HOURS, 1 + DAY_HOURS + hour // DAY_HOURS % WEEKDAYS, _EFFECT]] = 1.0
     return row

@@ -23,10 +23,10 @@ WINDOW, LAG, LEVEL = 2000, 1000, 0.95
 HOUR_S = 3600.0
 LEAST_IN_HOUR = 20.0
 """Independent scores that a mean is made of: an hour with fewer is joined with the next ones."""
-MOST_HELD = 72  # internal bound: an alert of a long weekend
+MOST_HELD = 168  # internal bound: an alert of a week
 LEARNED = 24
 """Hours of an alert that are learned once it is over: what passes within a day may be the time of day. Those of a
-longer alert, up to 72, are learned if they come back a week later."""
+longer alert, up to 168, are learned if they come back a week later."""
 _VARIANCE_HORIZON = 2_000.0
 _SUMS = 4
 VARIATIONS: Mapping[str, Variation] = {
@@ -293,11 +293,11 @@ class Forecasted(_Saved):
     def release(self) -> None:
         held, self._held = self._held or [], None
         if self._forecast is not None and len(held) <= MOST_HELD:
-            for reading in held:
+            for hour, mean, error2 in held:
                 if len(held) <= LEARNED:
-                    self._forecast.update(*reading, improves=self.improves)
+                    self._forecast.update(hour, mean, error2, improves=self.improves)
                 else:
-                    self._forecast.note(*reading)
+                    self._forecast.note(hour, mean)
         self._next = None
 
     def progress(self) -> tuple[int, int]:
