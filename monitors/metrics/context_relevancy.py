@@ -67,7 +67,7 @@ class ContextRelevancy:
 
     async def _by_statements(self, sample: Sample) -> Score | Skipped:
         found = await self._verdicts.statements(sample)
-        contexts = found.contexts
+        contexts = found.answer.contexts
         total = sum(len(context.statements) for context in contexts)
         if not total:
             return Skipped("no_statements")
