@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from gaugeway.records import Usage
-from gaugeway.settings.shared import Price
+from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.documents import Spending
 
 _MILLION: Literal[1_000_000] = 1_000_000
 
 
-class Prices:
-    """`[prices]`: prices by model pattern.
-
-    A name without `*`, `?` or `[` beats every pattern; of several matching patterns the longest one counts.
-    """
-
-    def __init__(self, table: Mapping[str, Price]) -> None:
-        self._exact = {name: price for name, price in table.items() if not _is_pattern(name)}
-        patterns = [(name, price) for name, price in table.items() if _is_pattern(name)]
-        self._patterns = sorted(patterns, key=lambda entry: (-len(entry[0]), entry[0]))
+class Prices(PriceTable):
+    """`[prices]`: what exchanges cost by the model they name."""
 
     def __bool__(self) -> bool:
         return bool(self._exact or self._patterns)
-
-    def of(self, model: str) -> Price | None:
-        """Return the model's price, if it has one."""
-        if (price := self._exact.get(model)) is not None:
-            return price
-        return next((price for pattern, price in self._patterns if fnmatchcase(model, pattern)), None)
 
     def charged(self, model: str | None) -> tuple[Price | None, bool]:
         """Return the price at which a budget is charged, and whether it is the model's own.
@@ -109,7 +94,3 @@ class Ledger:
             else:
                 del self._unsaved[entry]
         self._saved = known
-
-
-def _is_pattern(name: str) -> bool:
-    return any(character in name for character in "*?[")

@@ -22,7 +22,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, AnchorComparison, AnchorWatch
 from monitors.judges.budget import BudgetPacer
-from monitors.judges.cost import Bill, Billing, Prices
+from monitors.judges.cost import Bill, Billing
 from monitors.judges.decisions import APIS, DecisionJudge
 from monitors.judges.first_tiers import ExactMatch, GroundingTier
 from monitors.judges.grounding import Verifier
@@ -293,7 +293,7 @@ def _inconsistencies(settings: config.Judge, *, paced: bool) -> list[str]:
         "next_model: needs judge.anchors, by which the two models are compared": following and settings.anchors is None,
         "next_model: must differ from judge.model": following is not None and following == settings.model,
     }
-    if budget and anchor is not None and Prices(settings.prices).of(anchor.model) is None:
+    if budget and anchor is not None and config.PriceTable(settings.prices).of(anchor.model) is None:
         wrong[f"budget_usd_per_day: needs the price of {anchor.model} (judge.anchor) in judge.prices"] = True
     return [f"judge.{problem}" for problem, there in wrong.items() if there]
 
@@ -347,7 +347,7 @@ def _anchors(path: str | None) -> tuple[Anchor, ...]:
 
 def price_of(table: config.Judge | GroundingVerifier, prices: Mapping[str, config.Price]) -> config.Price:
     """Return the price of a table's model: that of its name, else the table's own."""
-    return Prices(prices).of(table.model or "") or config.Price(input=table.price_in, output=table.price_out)
+    return config.PriceTable(prices).of(table.model or "") or config.Price(input=table.price_in, output=table.price_out)
 
 
 def chat_endpoint(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from gaugeway.settings.shared import Price
@@ -77,25 +76,3 @@ class Meter:
             spend.output_tokens += output_tokens
             spend.usd += usd
         self.observer.judged(self.model, seconds, input_tokens, output_tokens, usd)
-
-
-class Prices:
-    """Prices by model name or shell pattern (`*`, `?`, `[...]`).
-
-    An exact name wins over any pattern; of several patterns that match, the longest one wins.
-
-    >>> prices = Prices({"gpt-*": Price(input=2.0, output=8.0), "gpt-6-luna*": Price(input=0.1, output=0.5)})
-    >>> prices.of("gpt-6-luna-mini").input, prices.of("gpt-5").input, prices.of("other")
-    (0.1, 2.0, None)
-    """
-
-    def __init__(self, table: Mapping[str, Price]) -> None:
-        self._exact = {name: price for name, price in table.items() if not any(sign in name for sign in "*?[")}
-        patterns = [(name, price) for name, price in table.items() if name not in self._exact]
-        self._patterns = sorted(patterns, key=lambda entry: (-len(entry[0]), entry[0]))
-
-    def of(self, model: str) -> Price | None:
-        """Return the price of `model`; None when no pattern matches."""
-        if (price := self._exact.get(model)) is not None:
-            return price
-        return next((price for pattern, price in self._patterns if fnmatchcase(model, pattern)), None)
