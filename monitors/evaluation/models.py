@@ -126,18 +126,10 @@ class JudgeSetup:
                 *(found.failed, found.metric, following, now),
             )
             return
-        bounds = 100 * (1.0 - found.high), 100 * (1.0 - found.low)
+        agreed, bounds = found.n - round(found.disagreement * found.n), (1.0 - found.high, 1.0 - found.low)
         _log.info(
             "judge.next_model: %s agrees with %s on %d of %d anchors of %s (95 %%: %.0f to %.0f %%); shift %+.2f",
-            *(
-                following,
-                now,
-                found.n - round(found.disagreement * found.n),
-                found.n,
-                found.metric,
-                *bounds,
-                found.shift,
-            ),
+            *(following, now, agreed, found.n, found.metric, *(100 * bound for bound in bounds), found.shift),
         )
 
     def evidence(self, metric: str) -> JudgeEvidence | None:
@@ -231,20 +223,17 @@ def open_judge(
     stack = _endpoint_stack(settings, instruments, observer)
     tiers = _first_tiers(settings, verifier, instruments, observer) if settings.kind == "llm" else []
     judge = cached(_cascade(tiers, stack.judge, settings, instruments), settings, answers, instruments.looked_up)
+    anchor = None
     if (own := _anchor(settings)) is not None:
         llm = _endpoint_stack(own, instruments, observer, role="anchor").judge
-        judge = _as_metrics_ask(judge, settings, cached(llm, own, answers, instruments.looked_up), tiers=paced)
-    else:
-        judge = _as_metrics_ask(judge, settings)
+        anchor = cached(llm, own, answers, instruments.looked_up)
     return JudgeSetup(
-        judge=judge,
+        judge=_as_metrics_ask(judge, settings, anchor, tiers=paced and anchor is not None),
         breaker=stack.breaker,
         pacer=pacer,
         instruments=instruments,
         anchors=anchored or (),
-        successor=_successor(settings, observer, stack.judge if tiers else None)
-        if anchored and settings.next_model
-        else None,
+        successor=_successor(settings, observer, stack.judge if tiers else None) if anchored else None,
     )
 
 
@@ -258,8 +247,13 @@ def anchor_warnings(settings: config.Judge, judging: JudgeSetup | None, metrics:
     return [f"judge.anchors: no enabled metric has the name {shown}; its scores are not checked"] if unknown else []
 
 
-def _successor(settings: config.Judge, observer: Billing, present: Judge | None) -> Successor:
-    """Build the judge that may replace the present one, for anchors: its failures open no circuit and send no alert."""
+def _successor(settings: config.Judge, observer: Billing, present: Judge | None) -> Successor | None:
+    """Build the judge that may replace the present one, if there is one, for anchors.
+
+    Its failures open no circuit and send no alert.
+    """
+    if settings.next_model is None:
+        return None
     own = msgspec.structs.replace(settings, model=settings.next_model)
     judge = Retrying(_endpoint(own, observer), times=settings.max_retries)
     return Successor(judge=_as_metrics_ask(judge, own), present=present)
@@ -448,19 +442,13 @@ def limits_of(
 
 
 def cached(
-    judge: Judge,
-    settings: config.Judge,
-    answers: Path | None,
-    on_lookup: Callable[[str, str, float], None],
+    judge: Judge, settings: config.Judge, answers: Path | None, on_lookup: Callable[[str, str, float], None]
 ) -> Judge:
     """Put the configured cache of `[judge]` around a judge."""
     if settings.cache == "off":
         return judge
-    return CachedJudge(
-        judge,
-        store=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
-        on_lookup=on_lookup,
-    )
+    store = AnswerFile(answers) if settings.cache == "file" and answers is not None else None
+    return CachedJudge(judge, store=store, on_lookup=on_lookup)
 
 
 def origin_of(url: str) -> str:
