@@ -68,9 +68,9 @@ def _verdicts(prompt: Prompt) -> list[dict[str, Any]]:
     if None in found.values():
         return []
     return [
-        {"id": id_, "verdict": "supported", "contexts": [grade[0]], "quote": grade[1]}
-        for id_, grade in found.items()
-        if grade is not None
+        {"id": id_, "verdict": "supported", "contexts": [place[0]], "quote": place[1]}
+        for id_, place in found.items()
+        if place is not None
     ]
 
 
