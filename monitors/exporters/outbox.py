@@ -86,13 +86,7 @@ class Outbox(Generic[T]):
     """
 
     def __init__(
-        self,
-        name: str,
-        send: Callable[[T], Awaitable[None]],
-        *,
-        count: Observer,
-        give_up_s: float,
-        limit: int = 10_000,
+        self, name: str, send: Callable[[T], Awaitable[None]], *, count: Observer, give_up_s: float, limit: int = 10_000
     ) -> None:
         self._name = name
         self._send = send

@@ -137,11 +137,7 @@ class _Builder:
     """Collects metrics, notes and problems."""
 
     def __init__(
-        self,
-        judge: MinimalJudge | None,
-        embeddings: MinimalEmbeddings | None,
-        mode: Mode,
-        others: Mapping[str, Any],
+        self, judge: MinimalJudge | None, embeddings: MinimalEmbeddings | None, mode: Mode, others: Mapping[str, Any]
     ) -> None:
         self._verdicts = Separate if mode == "separate" else Fused
         self._given: dict[str, Any] = {

@@ -171,11 +171,7 @@ class Verdicts(ABC):
         raise checks.failure()
 
     async def _verified(
-        self,
-        sample: Sample,
-        claims: Sequence[str],
-        checks: Checks,
-        first: Sequence[tuple[int, JudgedClaim]] = (),
+        self, sample: Sample, claims: Sequence[str], checks: Checks, first: Sequence[tuple[int, JudgedClaim]] = ()
     ) -> tuple[JudgedClaim, ...]:
         """Return the claims with verdicts that the sample's contexts bear out; `first` are the verdicts known."""
         known = [first] if first else []
