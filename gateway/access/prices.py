@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import Literal
 
 from gaugeway.records import Usage
-from gaugeway.settings import shared
-from gaugeway.settings.shared import Price
+from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.documents import Spending
 
 _MILLION: Literal[1_000_000] = 1_000_000
 
 
-class Prices(shared.Prices):
-    """`[prices]`: what exchanges cost, and what budgets are charged."""
+class Prices(PriceTable):
+    """`[prices]`: what exchanges cost by the model they name."""
 
     def __bool__(self) -> bool:
         return bool(self._exact or self._patterns)

@@ -105,12 +105,12 @@ class Price(Table, frozen=True):
         return ((input_tokens - cached) * self.input + cached * rate + output_tokens * self.output) / self.per
 
 
-class Prices:
+class PriceTable:
     """Prices by model name or shell pattern (`*`, `?`, `[...]`).
 
     An exact name wins over any pattern; of several patterns that match, the longest one wins.
 
-    >>> prices = Prices({"gpt-*": Price(input=2.0, output=8.0), "gpt-6-luna*": Price(input=0.1, output=0.5)})
+    >>> prices = PriceTable({"gpt-*": Price(input=2.0, output=8.0), "gpt-6-luna*": Price(input=0.1, output=0.5)})
     >>> prices.of("gpt-6-luna-mini").input, prices.of("gpt-5").input, prices.of("other")
     (0.1, 2.0, None)
     """

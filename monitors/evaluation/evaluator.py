@@ -213,12 +213,8 @@ class Evaluator:
     ) -> None:
         self.judge_pace = judge_pace or JudgePace(1)
         self._metrics = metrics
-        self._of_answers = _by_judge_and_free(
-            [sampled for sampled in metrics if not scores_conversations(sampled.metric)]
-        )
-        self._of_conversations = _by_judge_and_free(
-            [sampled for sampled in metrics if scores_conversations(sampled.metric)]
-        )
+        self._of_answers = _by_judge_and_free(metrics, of_conversations=False)
+        self._of_conversations = _by_judge_and_free(metrics, of_conversations=True)
         self._choice = choice
         self._timeout_s = timeout_s
         self._judged_timeout_s = judged_timeout_s
@@ -317,15 +313,9 @@ class Evaluator:
         finally:
             self.judge_pace.judging -= judged
         # The probability of getting a metric is the one of the first time, when the metric was chosen.
-        outcomes = [
-            replace(
-                evaluation,
-                rate=first[evaluation.metric, evaluation.version].rate,
-                weight=first[evaluation.metric, evaluation.version].weight,
-            )
-            for evaluation in outcomes
-        ]
-        return [evaluation for evaluation in outcomes if not isinstance(evaluation.outcome, Skipped)]
+        scored = [evaluation for evaluation in outcomes if not isinstance(evaluation.outcome, Skipped)]
+        pairs = ((evaluation, first[evaluation.metric, evaluation.version]) for evaluation in scored)
+        return [replace(evaluation, rate=skipped.rate, weight=skipped.weight) for evaluation, skipped in pairs]
 
     async def _run(self, sampled: Enabled, sample: Sample, rate: float, lowest: float) -> Evaluation:
         timeout_s = self._judged_timeout_s if is_judged(sampled.metric) else self._timeout_s
@@ -339,10 +329,11 @@ class Evaluator:
         return min(1.0, self._choice.joint(sample, lowest) / joint) if joint else None
 
 
-def _by_judge_and_free(metrics: Sequence[Enabled]) -> tuple[list[Enabled], list[Enabled]]:
-    return [sampled for sampled in metrics if is_judged(sampled.metric)], [
-        sampled for sampled in metrics if not is_judged(sampled.metric)
-    ]
+def _by_judge_and_free(metrics: Sequence[Enabled], *, of_conversations: bool) -> tuple[list[Enabled], list[Enabled]]:
+    """Return the judged metrics and the others, of conversations or of single answers."""
+    fit = [sampled for sampled in metrics if scores_conversations(sampled.metric) == of_conversations]
+    judged = [sampled for sampled in fit if is_judged(sampled.metric)]
+    return judged, [sampled for sampled in fit if sampled not in judged]
 
 
 async def _together(runs: Sequence[Coroutine[Any, Any, Evaluation]]) -> Sequence[Evaluation]:

@@ -126,18 +126,10 @@ class JudgeSetup:
                 *(found.failed, found.metric, following, now),
             )
             return
-        bounds = 100 * (1.0 - found.high), 100 * (1.0 - found.low)
+        agreed, bounds = found.n - round(found.disagreement * found.n), (1.0 - found.high, 1.0 - found.low)
         _log.info(
             "judge.next_model: %s agrees with %s on %d of %d anchors of %s (95 %%: %.0f to %.0f %%); shift %+.2f",
-            *(
-                following,
-                now,
-                found.n - round(found.disagreement * found.n),
-                found.n,
-                found.metric,
-                *bounds,
-                found.shift,
-            ),
+            *(following, now, agreed, found.n, found.metric, *(100 * bound for bound in bounds), found.shift),
         )
 
     def evidence(self, metric: str) -> JudgeEvidence | None:
@@ -239,9 +231,7 @@ def open_judge(
         pacer=pacer,
         instruments=instruments,
         anchors=anchored or (),
-        successor=_successor(settings, observer, stack.judge if tiers else None)
-        if anchored and settings.next_model
-        else None,
+        successor=_successor(settings, observer, stack.judge if tiers else None) if anchored else None,
     )
 
 
@@ -255,8 +245,13 @@ def anchor_warnings(settings: config.Judge, judging: JudgeSetup | None, metrics:
     return [f"judge.anchors: no enabled metric has the name {shown}; its scores are not checked"] if unknown else []
 
 
-def _successor(settings: config.Judge, observer: Billing, present: Judge | None) -> Successor:
-    """Build the judge that may replace the present one, for anchors: its failures open no circuit and send no alert."""
+def _successor(settings: config.Judge, observer: Billing, present: Judge | None) -> Successor | None:
+    """Build the judge that may replace the present one, if there is one, for anchors.
+
+    Its failures open no circuit and send no alert.
+    """
+    if settings.next_model is None:
+        return None
     own = msgspec.structs.replace(settings, model=settings.next_model)
     judge = Retrying(_endpoint(own, observer), times=settings.max_retries)
     return Successor(judge=_as_metrics_ask(judge, own), present=present)
@@ -292,7 +287,7 @@ def _inconsistencies(settings: config.Judge, *, paced: bool) -> list[str]:
         "next_model: needs judge.anchors, by which the two models are compared": following and settings.anchors is None,
         "next_model: must differ from judge.model": following is not None and following == settings.model,
     }
-    if budget and anchor is not None and config.Prices(settings.prices).of(anchor.model) is None:
+    if budget and anchor is not None and config.PriceTable(settings.prices).of(anchor.model) is None:
         wrong[f"budget_usd_per_day: needs the price of {anchor.model} (judge.anchor) in judge.prices"] = True
     return [f"judge.{problem}" for problem, there in wrong.items() if there]
 
@@ -342,7 +337,7 @@ def _anchors(path: str | None) -> tuple[Anchor, ...]:
 
 def price_of(table: config.Judge | GroundingVerifier, prices: Mapping[str, config.Price]) -> config.Price:
     """Return the price of a table's model: that of its name, else the table's own."""
-    return config.Prices(prices).of(table.model or "") or config.Price(input=table.price_in, output=table.price_out)
+    return config.PriceTable(prices).of(table.model or "") or config.Price(input=table.price_in, output=table.price_out)
 
 
 def chat_endpoint(
@@ -443,19 +438,13 @@ def limits_of(
 
 
 def cached(
-    judge: Judge,
-    settings: config.Judge,
-    answers: Path | None,
-    on_lookup: Callable[[str, str, float], None],
+    judge: Judge, settings: config.Judge, answers: Path | None, on_lookup: Callable[[str, str, float], None]
 ) -> Judge:
     """Put the configured cache of `[judge]` around a judge."""
     if settings.cache == "off":
         return judge
-    return CachedJudge(
-        judge,
-        store=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
-        on_lookup=on_lookup,
-    )
+    store = AnswerFile(answers) if settings.cache == "file" and answers is not None else None
+    return CachedJudge(judge, store=store, on_lookup=on_lookup)
 
 
 def origin_of(url: str) -> str:

@@ -58,14 +58,7 @@ class Persistence:
     `MOST_OVERTAKEN` such failures, so that its sample does not hold one of the worker's places for good.
     """
 
-    def __init__(
-        self,
-        queue: Queue,
-        store: Store,
-        *,
-        on_error: Callable[[str], None],
-        stopping: asyncio.Event,
-    ) -> None:
+    def __init__(self, queue: Queue, store: Store, *, on_error: Callable[[str], None], stopping: asyncio.Event) -> None:
         self._queue = queue
         self._store = store
         self._settler = store if store.settles(queue) else None

@@ -88,7 +88,7 @@ class RetirementWatch:
         self._next_model = next_model
         self._clock = clock
         self._sleep = sleep
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
         """Read now and then daily, until cancelled."""
@@ -108,19 +108,18 @@ class RetirementWatch:
         elif found.found not in ("failed", "unreadable"):
             with contextlib.suppress(KeyError):
                 gauge.remove(endpoint.model)
-        if found.found == "failed" and (endpoint.key, found.detail) not in self._told:
-            _log.info("%s: the list of models of its endpoint cannot be read: %s", endpoint.key, found.detail)
-            self._told.add((endpoint.key, found.detail))
+        if found.found == "failed":
+            problem = f"the list of models of its endpoint cannot be read: {found.detail}"
+            self._log_once(logging.INFO, endpoint.key, problem)
         for name in found.unreadable:
-            if (endpoint.key, name) not in self._told:
-                _log.warning(
-                    "%s: the %s of %s in its endpoint's list of models cannot be read as a date",
-                    endpoint.key,
-                    name,
-                    endpoint.model,
-                )
-                self._told.add((endpoint.key, name))
+            problem = f"the {name} of {endpoint.model} in its endpoint's list of models cannot be read as a date"
+            self._log_once(logging.WARNING, endpoint.key, problem)
         return found
+
+    def _log_once(self, level: int, key: str, problem: str) -> None:
+        if (key, problem) not in self._logged:
+            _log.log(level, "%s: %s", key, problem)
+            self._logged.add((key, problem))
 
     def _warn(self, endpoint: Endpoint, at: float) -> None:
         day, left = datetime.fromtimestamp(at, UTC).date(), days_left(at, self._clock())

@@ -110,10 +110,7 @@ class Worker:
         """Work until `stop`, then finish the samples under way. Samples that wait are left to their leases."""
         # No lease before the store answers: each sample that cannot be stored would use up one of its attempts.
         await self._persist.attempt("store", partial(self._store.questions, [""]))
-        beside = [
-            spawn(self._supplements.run(), name="supplements"),
-            spawn(self._renew_leases(), name="leases"),
-        ]
+        beside = [spawn(self._supplements.run(), name="supplements"), spawn(self._renew_leases(), name="leases")]
         try:
             await self._work()
         finally:

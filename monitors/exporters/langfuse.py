@@ -51,9 +51,6 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
     async def send(self, item: dict[str, Any]) -> None:
         await self._api.call("POST", "/api/public/scores", item)
 
-    async def disconnect(self) -> None:
-        await self._api.aclose()
-
     def _score(self, sample: Sample, scored: SampleScores) -> dict[str, Any]:
         evaluation = scored.evaluation
         fields = {

@@ -73,9 +73,6 @@ class MLflowSink(OutboxExporter[Assessments]):
                 }
                 await self._api.call("PATCH", f"{path}/assessments/{there['assessment_id']}", body)
 
-    async def disconnect(self) -> None:
-        await self._api.aclose()
-
     def _assessment(self, sample: Sample, trace_id: str, scored: SampleScores) -> dict[str, Any]:
         evaluation = scored.evaluation
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

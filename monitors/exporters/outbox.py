@@ -86,13 +86,7 @@ class Outbox(Generic[T]):
     """
 
     def __init__(
-        self,
-        name: str,
-        send: Callable[[T], Awaitable[None]],
-        *,
-        count: Observer,
-        give_up_s: float,
-        limit: int = 10_000,
+        self, name: str, send: Callable[[T], Awaitable[None]], *, count: Observer, give_up_s: float, limit: int = 10_000
     ) -> None:
         self._name = name
         self._send = send
@@ -246,8 +240,10 @@ class Outbox(Generic[T]):
 class OutboxExporter(Exporter, Generic[T]):
     """An exporter that sends scores through an outbox: `prepare` builds the deliveries, `send` sends one.
 
-    Only scores of the `metrics` (shell patterns) are sent; skipped and failed evaluations are not.
+    Only scores of the `metrics` (shell patterns) are sent; skipped and failed evaluations are not. `_api` is where to.
     """
+
+    _api: Api
 
     def __init__(self, name: str, *, observe: Observer, metrics: Sequence[str], give_up_s: float) -> None:
         self._metrics = metrics
@@ -273,7 +269,7 @@ class OutboxExporter(Exporter, Generic[T]):
     async def aclose(self) -> None:
         """Send what is left within the outbox's time limit, and close the connections."""
         await self._outbox.aclose()
-        await self.disconnect()
+        await self._api.aclose()
 
     @abstractmethod
     def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterable[Delivery[T]]:
@@ -282,10 +278,6 @@ class OutboxExporter(Exporter, Generic[T]):
     @abstractmethod
     async def send(self, item: T) -> None:
         """Send once. Raises NotYetError, UnavailableError or RefusedError."""
-
-    @abstractmethod
-    async def disconnect(self) -> None:
-        """Close the connections."""
 
 
 _MISSING = 404

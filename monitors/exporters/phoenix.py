@@ -63,9 +63,6 @@ class PhoenixSink(OutboxExporter[Annotations]):
         resource, data = item
         await self._api.call("POST", f"/v1/{resource}", {"data": data}, params={"sync": "true"})
 
-    async def disconnect(self) -> None:
-        await self._api.aclose()
-
     def _annotation(self, sample: Sample, scored: SampleScores) -> dict[str, Any]:
         result: dict[str, Any] = {"score": scored.score.value}
         if self._content and scored.score.reason:

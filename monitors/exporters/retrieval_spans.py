@@ -52,10 +52,7 @@ def origin_of(sample: Sample) -> dict[str, str]:
 
     The conversation is the session that the app names, else the conversation that was found.
     """
-    named = {
-        "gen_ai.conversation.id": sample.session or sample.conversation,
-        "gen_ai.prompt.version": sample.prompt,
-    }
+    named = {"gen_ai.conversation.id": sample.session or sample.conversation, "gen_ai.prompt.version": sample.prompt}
     return {key: value for key, value in named.items() if value}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -39,11 +39,8 @@ class ExactMatch(Judge):
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
         if prompt.task != TASK:
             raise JudgeError("skipped", "no claims to verify")
-        if verdicts := _verdicts(prompt):
-            try:
-                return msgspec.convert({"verdicts": verdicts}, answer_type)
-            except msgspec.ValidationError:
-                pass
+        if quotes := _sentences_of(prompt):
+            return _supported(quotes, answer_type)
         raise JudgeError("unsure", "not every claim is a sentence of a context")
 
     async def ask_sure(self, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
@@ -55,8 +52,20 @@ def numbered(prompt: Prompt, name: str) -> dict[int, str]:
     return {int(number): text for _, found, number, text in _FENCED.findall(prompt.user) if found == name}
 
 
-def _verdicts(prompt: Prompt) -> list[dict[str, Any]]:
-    """Return one verdict for each claim; empty unless every claim is a sentence of a context."""
+def _supported(quotes: Mapping[int, tuple[int, str]], answer_type: type[T]) -> T:
+    """Return the answer that claims are supported, by their ids, each by a quote from the context of that number."""
+    verdicts = [
+        {"id": id_, "verdict": "supported", "contexts": [index], "quote": quote}
+        for id_, (index, quote) in quotes.items()
+    ]
+    try:
+        return msgspec.convert({"verdicts": verdicts}, answer_type)
+    except msgspec.ValidationError as error:
+        raise JudgeError("unsure", str(error)) from None
+
+
+def _sentences_of(prompt: Prompt) -> Mapping[int, tuple[int, str]]:
+    """Return the context and the sentence in it that each claim is; empty unless every claim is one."""
     sentences: dict[tuple[str, ...], tuple[int, str]] = {}
     claims = numbered(prompt, "claim")
     for number, text in numbered(prompt, "context").items():
@@ -64,14 +73,8 @@ def _verdicts(prompt: Prompt) -> list[dict[str, Any]]:
             if not sentence.rstrip().endswith(_ASKING):
                 sentences.setdefault(_words(sentence), (number, sentence.strip()))
     sentences.pop((), None)
-    found = {id_: sentences.get(_words(claim)) for id_, claim in claims.items()}
-    if None in found.values():
-        return []
-    return [
-        {"id": id_, "verdict": "supported", "contexts": [grade[0]], "quote": grade[1]}
-        for id_, grade in found.items()
-        if grade is not None
-    ]
+    found = {id_: place for id_, claim in claims.items() if (place := sentences.get(_words(claim)))}
+    return found if len(found) == len(claims) else {}
 
 
 def _nearest(claim: str, context: str) -> str:
@@ -121,14 +124,9 @@ class GroundingTier(Judge):
         least = min(support for support, _ in found)
         if least < self._least:
             raise JudgeError("unsure", f"a claim is supported by {least:.2f}")
-        verdicts: list[dict[str, Any]] = [
-            {"id": id_, "verdict": "supported", "contexts": [index], "quote": _nearest(claim, contexts[index])}
-            for (id_, claim), (_, index) in zip(claims.items(), found, strict=True)
-        ]
-        try:
-            return msgspec.convert({"verdicts": verdicts}, answer_type), least
-        except msgspec.ValidationError as error:
-            raise JudgeError("unsure", str(error)) from None
+        best = zip(claims.items(), (index for _, index in found), strict=True)
+        quotes = {id_: (index, _nearest(claim, contexts[index])) for (id_, claim), index in best}
+        return _supported(quotes, answer_type), least
 
     async def _best(self, claim: str, contexts: Mapping[int, str]) -> tuple[float, int]:
         """Return the greatest support of a claim by one context, and that context's number."""

@@ -20,9 +20,11 @@ MAX_ERROR_TEXT = 10_000  # internal bound: an error's text in a log line, cut
 """Characters of a server's error message that are examined."""
 _TIMEOUT, _RATE_LIMITED, _SERVER_ERROR = 408, 429, 500
 _TOO_LONG = (400, 413, 422)
+_BACKEND_FAILED = 424
+"""text-embeddings-inference: the model failed, not the request."""
 _OVERFLOW = re.compile(
     r"context[ _-]?(?:length|window|size)|(?:prompt|input) (?:is |was )?too (?:long|large)|too many (?:input )?tokens"
-    r"|maximum number of (?:input )?tokens|reduce the length",
+    r"|maximum number of (?:input )?tokens|reduce the length|must have less than \d+ tokens|longer than the maximum",
     re.IGNORECASE,
 )
 
@@ -43,15 +45,12 @@ def connect(
     query parameter; every request needs `azure_headers` as well. A redirect is an error, because the SDK would send the
     prompt, and Azure's key, to its target. So is a reply of more than `max_reply_bytes`, decompressed.
 
-    Raises ValueError, without quoting it, for a key that cannot be sent in a header.
+    Raises ValueError as `sendable` does.
     """
     # Half a second that an installation without a judge does not pay.
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # noqa: PLC0415
 
-    key = (api_key or "").strip()
-    if not (key.isascii() and (key.isprintable())):
-        raise ValueError("api_key: holds characters that cannot be sent in a header")
-    query = None
+    key, query = sendable(api_key), None
     if api_version is not None:
         base_url, query = azure_url(base_url, deployment or ""), {"api-version": api_version}
     client = AsyncOpenAI(
@@ -64,6 +63,14 @@ def connect(
     )
     client.organization = client.project = None
     return client
+
+
+def sendable(api_key: str | None) -> str:
+    """Return a key as it is sent. Raises ValueError, without quoting it, for one that cannot stand in a header."""
+    key = (api_key or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError("api_key: holds characters that cannot be sent in a header")
+    return key
 
 
 def azure_headers(api_key: str | None) -> dict[str, Any]:
@@ -95,28 +102,37 @@ def judge_error(error: Exception, api_key: str | None) -> JudgeError:
     if isinstance(reply, ReplyError):
         return JudgeError("too_large" if isinstance(reply, ReplyTooLargeError) else "unreadable", str(reply))
     status = getattr(error, "status_code", None)
-    if isinstance(error, openai.APITimeoutError) or status == _TIMEOUT:
+    if isinstance(error, openai.APITimeoutError):
         kind = "timeout"
     elif isinstance(error, openai.APIConnectionError):
         kind = "connection"
     elif isinstance(error, openai.APIResponseValidationError) or not isinstance(status, int):
         kind = "unreadable"
-    elif status == _RATE_LIMITED:
-        kind = "rate_limited"
-    elif overflows(error):
-        kind = "context_overflow"
     else:
-        kind = "server_error" if status >= _SERVER_ERROR else "bad_request"
+        kind = kind_of(status, too_long=overflows(error))
     headers = getattr(getattr(error, "response", None), "headers", None)
     return JudgeError(kind, clean(str(error), api_key), retry_after_s=retry_after_s(headers or {}, time.time()))
 
 
+def kind_of(status: int, *, too_long: bool) -> str:
+    """Return the kind of JudgeError for the HTTP status of a refused request."""
+    if status in (_TIMEOUT, _RATE_LIMITED):
+        return "timeout" if status == _TIMEOUT else "rate_limited"
+    if too_long:
+        return "context_overflow"
+    return "server_error" if status >= _SERVER_ERROR or status == _BACKEND_FAILED else "bad_request"
+
+
 def overflows(error: Exception) -> bool:
     """Whether the server rejected the request because it is too long for the model."""
-    if getattr(error, "status_code", None) not in _TOO_LONG:
-        return False
-    text = str(error)[:MAX_ERROR_TEXT]
-    return getattr(error, "code", None) == "context_length_exceeded" or _OVERFLOW.search(text) is not None
+    if getattr(error, "code", None) == "context_length_exceeded" and getattr(error, "status_code", None) in _TOO_LONG:
+        return True
+    return says_too_long(getattr(error, "status_code", None), str(error))
+
+
+def says_too_long(status: int | None, text: str) -> bool:
+    """Whether a refusal says that a text is too long for the model."""
+    return status in _TOO_LONG and _OVERFLOW.search(text[:MAX_ERROR_TEXT]) is not None
 
 
 def clean(text: str, api_key: str | None) -> str:

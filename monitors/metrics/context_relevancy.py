@@ -50,12 +50,9 @@ class ContextRelevancy:
         self._history = history
         self._raters = [FollowUps(prompting.load(prompt)) for prompt in ("context_ratings", "context_ratings_reworded")]
         self.judge = judge.model
-        if method == "statements":
-            self.version = follow_ups.version(1, verdicts.version("statements"), history=history)
-        else:
-            self.version = follow_ups.version(
-                1, *(follow_up.version for follow_up in self._raters), method, history=history
-            )
+        by_raters = [*(follow_up.version for follow_up in self._raters), method]
+        used = [verdicts.version("statements")] if method == "statements" else by_raters
+        self.version = follow_ups.version(1, *used, history=history)
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "question", "contexts")) is not None:
@@ -67,7 +64,7 @@ class ContextRelevancy:
 
     async def _by_statements(self, sample: Sample) -> Score | Skipped:
         found = await self._verdicts.statements(sample)
-        contexts = found.contexts
+        contexts = found.answer.contexts
         total = sum(len(context.statements) for context in contexts)
         if not total:
             return Skipped("no_statements")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from gaugeway.extensions import load, reason, registered
 from gaugeway.settings import ConfigError
@@ -85,16 +85,21 @@ class Draft:
         return any((named := resolve(name)) is not None and named.target == name for name in self.unmade)
 
 
+class More(TypedDict, total=False):
+    """The keyword arguments of `draft`, which `build` passes on."""
+
+    steps_dir: Path | None
+    verifier: Verifier | None
+    judge_setting: str
+    others: Sequence[str]
+
+
 def build(
     settings: Mapping[str, config.Metric],
     judge: MinimalJudge | None,
     embeddings: MinimalEmbeddings | None,
     mode: Mode = "fused",
-    *,
-    steps_dir: Path | None = None,
-    verifier: Verifier | None = None,
-    judge_setting: str = "[judge]",
-    others: Sequence[str] = (),
+    **more: Unpack[More],
 ) -> Catalogue:
     """Build the metrics. Raises ConfigError with every problem found.
 
@@ -103,16 +108,7 @@ def build(
     `geval:` metrics; without it every process has them written again. The note that there is no judge says where one is
     configured, `judge_setting`, and what runs: the metrics and `others`.
     """
-    found = draft(
-        settings,
-        judge,
-        embeddings,
-        mode,
-        steps_dir=steps_dir,
-        verifier=verifier,
-        judge_setting=judge_setting,
-        others=others,
-    )
+    found = draft(settings, judge, embeddings, mode, **more)
     if problems := [*found.names, *found.problems]:
         raise ConfigError(problems)
     return found.catalogue
@@ -141,11 +137,7 @@ class _Builder:
     """Collects metrics, notes and problems."""
 
     def __init__(
-        self,
-        judge: MinimalJudge | None,
-        embeddings: MinimalEmbeddings | None,
-        mode: Mode,
-        others: Mapping[str, Any],
+        self, judge: MinimalJudge | None, embeddings: MinimalEmbeddings | None, mode: Mode, others: Mapping[str, Any]
     ) -> None:
         self._verdicts = Separate if mode == "separate" else Fused
         self._given: dict[str, Any] = {
@@ -238,14 +230,12 @@ class _Builder:
     ) -> bool:
         """Whether the model that the metric needs is configured; a fallback, or why it cannot run, is noted."""
         needs = needs_of(factory)
-        if _LLM.intersection(needs) and given["judge"] is None:
-            if asked_for:
-                self._does_not_run(name, "judge", "needs a judge, and none is configured")
-            return False
-        if "verifier" in needs and given["verifier"] is None:
-            if asked_for:
-                self._does_not_run(name, "judge.grounding", "needs a verifier, and none is configured")
-            return False
+        models = (_LLM, "judge", "judge"), ({"verifier"}, "verifier", "judge.grounding")
+        for parameters, model, table in models:
+            if needs & parameters and given[model] is None:
+                if asked_for:
+                    self._does_not_run(name, table, f"needs a {model}, and none is configured")
+                return False
         without = getattr(factory, "without_embeddings", None)
         if without is None or given["embeddings"] is not None:
             return True

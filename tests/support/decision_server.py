@@ -157,8 +157,10 @@ def llm_verbatim(request: Request) -> Reply:
     for name, sentence in zip(names, sentences, strict=False):
         verdicts = verbatim(name, options, texts)
         verdict = max(verdicts, key=verdicts.get)
-        contexts = [0] if verdict == "contradicted" else [i for i, text in passages.items() if sentence in text]
+        denied = verdict == "contradicted"
+        contexts = [0] if denied else [i for i, text in passages.items() if sentence in text]
+        quote = passages[0] if denied else sentence
         claims.append(
-            {"claim": sentence, "verdict": verdict, "relevance": "relevant", "contexts": contexts, "quote": sentence}
+            {"claim": sentence, "verdict": verdict, "relevance": "relevant", "contexts": contexts, "quote": quote}
         )
     return Reply(content={"noncommittal": False, "claims": claims})

@@ -291,10 +291,7 @@ def points(found: Iterable[Sequence[Any]]) -> list[Point]:
 
 
 def _point(
-    row: Sequence[Any],
-    last: Point | None,
-    same: Callable[[Any, Any], Any],
-    read_tags: Callable[[Any], dict[str, str]],
+    row: Sequence[Any], last: Point | None, same: Callable[[Any, Any], Any], read_tags: Callable[[Any], dict[str, str]]
 ) -> Point:
     """Read a point; `last` is the one before, often of the same exchange."""
     *known, weight, cluster, tags = row

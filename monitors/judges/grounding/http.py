@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -16,40 +15,30 @@ from gaugeway.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeE
 from gaugeway.runtime.retry import retry_after_s
 from gaugeway.settings.shared import Price
 from monitors.judges import Judge, JudgeError, Observer, Prompt
+from monitors.judges import openai_client as sdk
 from monitors.judges.cost import FREE, Meter
 from monitors.judges.decisions import Tokens, probability, usage_in
 from monitors.judges.grounding.documents import digest
 from monitors.judges.grounding.pairs import PairSupports
 
 T = TypeVar("T")
-_TIMEOUT, _TOO_LARGE, _RATE_LIMITED, _SERVER_ERROR = 408, 413, 429, 500
-_BACKEND_FAILED = 424
-"""text-embeddings-inference: the model failed, not the request."""
-_TOO_LONG = (400, _TOO_LARGE, 422)
-_OVERFLOW = re.compile(
-    r"must have less than \d+ tokens|maximum context length|longer than the maximum|too many (?:input )?tokens"
-    r"|context[ _-]?length|reduce the length",
-    re.IGNORECASE,
-)
-_EXAMINED, _SHOWN = 10_000, 300
+_TOO_LARGE = 413
 
 
 class Protocolled(Protocol):
     """How one kind of server is spoken to."""
 
-    @property
-    def path(self) -> str:
-        """The path of the endpoint, after the base URL."""
-
-    @property
-    def version(self) -> str:
-        """Changes whenever the same reply could be read differently."""
+    path: str
+    """The path of the endpoint, after the base URL."""
+    version: str
+    """Changes whenever the same reply could be read differently."""
 
     def read(self, request: bytes, reply: bytes) -> Any:
         """Return the answer that the reply holds. Raises ValueError when it does not fit the request."""
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:
+    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - some count in headers
         """Return the tokens that the server says it read, wrote and had in its cache; 0 when it does not say."""
+        return usage_in(reply)
 
 
 class JsonEndpoint(Judge):
@@ -70,9 +59,7 @@ class JsonEndpoint(Judge):
         price: Price = FREE,
         observer: Observer | None = None,
     ) -> None:
-        key = (api_key or "").strip()
-        if not (key.isascii() and key.isprintable()):
-            raise ValueError("api_key: holds characters that cannot be sent in a header")
+        key = sdk.sendable(api_key)
         self._protocol = protocol
         self._url = base_url.rstrip("/") + protocol.path
         self._key = key
@@ -119,7 +106,7 @@ class JsonEndpoint(Judge):
         except (TimeoutError, httpx.TimeoutException):
             raise JudgeError("timeout", f"no answer within {self._timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # the causes hold the request, and so the key
-            raise JudgeError("connection", self._clean(f"{type(error).__name__}: {error}")) from None
+            raise JudgeError("connection", sdk.clean(f"{type(error).__name__}: {error}", self._key)) from None
         if reply.status_code != httpx.codes.OK:
             raise self._refused(reply)
         read, wrote, cached = self._protocol.tokens(reply.content, reply.headers)
@@ -128,26 +115,14 @@ class JsonEndpoint(Judge):
             return self._protocol.read(request, reply.content)
         except (ValueError, RecursionError) as error:
             self._observer.unusable(self._model, "wrong_shape")
-            raise JudgeError("unreadable", self._clean(str(error))) from None
+            raise JudgeError("unreadable", sdk.clean(str(error), self._key)) from None
 
     def _refused(self, reply: httpx.Response) -> JudgeError:
-        status, text = reply.status_code, reply.text[:_EXAMINED]
-        if status == _TIMEOUT:
-            kind = "timeout"
-        elif status == _RATE_LIMITED:
-            kind = "rate_limited"
-        elif (status in _TOO_LONG and _OVERFLOW.search(text)) or (
-            status == _TOO_LARGE and "batch size" not in text.lower()
-        ):
-            kind = "context_overflow"
-        else:
-            kind = "server_error" if status >= _SERVER_ERROR or status == _BACKEND_FAILED else "bad_request"
-        detail = self._clean(f"Error code: {status} - {text}")
+        status, text = reply.status_code, reply.text[: sdk.MAX_ERROR_TEXT]
+        too_large = status == _TOO_LARGE and "batch size" not in text.lower()
+        kind = sdk.kind_of(status, too_long=too_large or sdk.says_too_long(status, text))
+        detail = sdk.clean(f"Error code: {status} - {text}", self._key)
         return JudgeError(kind, detail, retry_after_s=retry_after_s(reply.headers, time.time()))
-
-    def _clean(self, text: str) -> str:
-        text = text.replace(self._key, "***") if self._key else text
-        return " ".join(text.split())[:_SHOWN]
 
 
 def decoded(reply: bytes, kind: type[T], what: str) -> T:
@@ -261,7 +236,7 @@ class _Input(msgspec.Struct):
     input: list[msgspec.Raw]
 
 
-class Classify:
+class Classify(Protocolled):
     """`POST /classify` of vLLM: texts in, the probabilities of all classes for each.
 
     vLLM takes single texts: `template` makes one of a pair, with `{document}` and `{claim}`. `label` is the index of
@@ -293,10 +268,6 @@ class Classify:
         if set(found) != set(range(count)):
             raise ValueError("the reply does not classify every text")
         return PairSupports(supports=[found[index] for index in range(count)])
-
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
-        """Return `usage.prompt_tokens`."""
-        return usage_in(reply)
 
     def _text(self, document: str, claim: str) -> str:
         # Cut at the marks rather than replaced: a document may hold "{claim}" itself.

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from monitors.judges import Judge, JudgeError, Prompt
-from monitors.judges.decisions import Tokens, probability
+from monitors.judges.decisions import probability
 from monitors.judges.grounding import Material, Span, Support
 from monitors.judges.grounding.documents import TASK, Document, DocumentVerifier, digest
-from monitors.judges.grounding.http import decoded
+from monitors.judges.grounding.http import Protocolled, decoded
 
 MAX_SPANS = 1_000
 """Spans of one reply; a reply with more is unreadable."""
@@ -227,7 +227,7 @@ class _Request(msgspec.Struct):
     answer: str
 
 
-class SpansApi:
+class SpansApi(Protocolled):
     """`POST /v1/lettucedetect/spans`: places in the answer with the probability of being unsupported."""
 
     path = "/v1/lettucedetect/spans"
@@ -247,12 +247,8 @@ class SpansApi:
             types=[(detected.category, detected.subcategory) for detected in found],
         )
 
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
-        """Return 0: the API does not say."""
-        return 0, 0, 0
 
-
-class TokensApi:
+class TokensApi(Protocolled):
     """`POST /v1/lettucedetect/token`: the tokens of the answer with the probability of being unsupported.
 
     Each is a span: a sentence's support is 1 minus the greatest probability in it.
@@ -271,10 +267,6 @@ class TokensApi:
         if not placed or len(placed) * 2 < len(found):
             raise ValueError("the tokens of the reply are not those of the answer")
         return Spans(spans=placed)
-
-    def tokens(self, reply: bytes, headers: Mapping[str, str]) -> Tokens:  # noqa: ARG002 - the port's shape
-        """Return 0: the API does not say."""
-        return 0, 0, 0
 
 
 def token_places(answer: str, tokens: Sequence[str]) -> list[tuple[int, int]]:

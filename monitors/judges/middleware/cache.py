@@ -185,11 +185,7 @@ def fingerprint(prompt: Prompt, *more: str) -> bytes:
     """
     found = None if prompt.frozen else _CODE.search(prompt.system)
     cut = found[1] if found else "\0" * 9
-    return digest(
-        [*more, prompt.task, prompt.version],
-        prompt.system.split(cut),
-        prompt.user.split(cut),
-    )
+    return digest([*more, prompt.task, prompt.version], prompt.system.split(cut), prompt.user.split(cut))
 
 
 def digest(*lists: Iterable[str]) -> bytes:

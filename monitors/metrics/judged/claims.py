@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from gaugeway.records import Context, Sample
 from monitors.judges import Judge
@@ -13,11 +15,19 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.judged.evidence import CHECKED, Checks, fault_of_claim, fault_of_verdict, is_stated
 from monitors.metrics.judged.follow_ups import Asked, FollowUps
-from monitors.metrics.judged.prompts import Datum, claims_of, complete, contexts_of, question_of, sent_contexts
+from monitors.metrics.judged.prompts import (
+    Datum,
+    Template,
+    claims_of,
+    complete,
+    contexts_of,
+    question_of,
+    sent_contexts,
+)
 from monitors.metrics.judged.single_flight import SingleFlight
 
 Question: TypeAlias = Literal["claims", "held_against", "relevance", "contradicted", "statements"]
-A = TypeVar("A", bound=answers.Claims | answers.ClaimsVerdicts)
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,32 +41,17 @@ class JudgedClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedClaims:
+class ClaimsOf(Generic[C]):
     """The claims of a response, whether it is noncommittal, and a follow-up's question as it stands alone."""
 
     noncommittal: bool
-    claims: tuple[JudgedClaim, ...]
+    claims: tuple[C, ...]
     standalone: str | None = None
     checks: Checks = field(default_factory=Checks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatedClaims:
-    """The claims of a response with their relevance to the question, which `standalone` is for a follow-up."""
-
-    noncommittal: bool
-    claims: tuple[tuple[str, answers.Relevance], ...]
-    standalone: str | None = None
-    checks: Checks = field(default_factory=Checks)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedContexts:
-    """The statements of each non-empty context, in order, and a follow-up's question as it stands alone."""
-
-    contexts: tuple[answers.StatementsOfContext, ...]
-    standalone: str | None = None
-    checks: Checks = field(default_factory=Checks)
+JudgedClaims: TypeAlias = ClaimsOf[JudgedClaim]
+RatedClaims: TypeAlias = ClaimsOf[tuple[str, answers.Relevance]]
 
 
 class Verdicts(ABC):
@@ -68,29 +63,49 @@ class Verdicts(ABC):
     A sample with history is judged as what its question means after it; without the history, by itself.
     """
 
+    task: ClassVar[Literal["claims", "claims_verdicts"]]
+    """The prompt that asks for the claims."""
+    answer: ClassVar[type[answers.Claims | answers.ClaimsVerdicts]]
+    """Its answer: with verdicts, it is about the contexts too."""
+
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
+        template = prompting.load(self.task)
+        self._claims = FollowUps(template)
+        self._again = FollowUps(template.with_part(prompting.load("own_claims")))
         self._verdicts = prompting.load("claim_verdicts")
         self._statements = FollowUps(prompting.load("context_statements"))
-        self._shared_statements: SingleFlight[JudgedContexts] = SingleFlight()
+        self._shared_statements: SingleFlight[Asked[answers.ContextStatements]] = SingleFlight()
         self._shared_claims: SingleFlight[JudgedClaims] = SingleFlight()
+        self._shared: SingleFlight[Asked[Any]] = SingleFlight()
 
     @property
     def model(self) -> str:
         """The judge model's name."""
         return self._judge.model
 
-    @abstractmethod
     def version(self, question: Question) -> str:
-        """Return the hashes of the prompts used for `question`."""
+        """Return the hashes of the prompts used for `question`, and the version of the checks."""
+        return "-".join([*(prompt.version for prompt in self._prompts(question)), CHECKED])
+
+    def _prompts(self, question: Question) -> Sequence[Template | FollowUps]:
+        if question == "statements":
+            return [self._statements]
+        return [self._verdicts] if question == "held_against" else [self._claims, self._verdicts]
 
     async def claims(self, sample: Sample) -> JudgedClaims:
         """Return the response's claims, checked against the contexts; those with a verdict name their contexts."""
         return await self._shared_claims.get(_key(sample), lambda: self._judge_claims(sample))
 
-    @abstractmethod
     async def _judge_claims(self, sample: Sample) -> JudgedClaims:
-        """Do what `claims` does, once for all metrics."""
+        asked = await self._asked(sample)
+        said, sent, checks = asked.answer.claims, frozenset(sent_contexts(sample)), asked.checks.copy()
+        first = [
+            (id_, _judged(claim.claim, claim, sent))
+            for id_, claim in enumerate(said)
+            if isinstance(claim, answers.FusedClaim)
+        ]
+        return _of(asked, await self._verified(sample, list(map(_text, said)), checks, first), checks)
 
     @abstractmethod
     async def relevance(self, sample: Sample) -> RatedClaims:
@@ -100,10 +115,6 @@ class Verdicts(ABC):
     async def contradicted(self, sample: Sample) -> tuple[tuple[answers.ContradictedContext, ...], Checks]:
         """Return, for each non-empty context in order, whether the response contradicts it; and what was checked."""
 
-    @abstractmethod
-    async def _asked(self, sample: Sample) -> Asked[Any]:
-        """Return the answer of the call for the claims."""
-
     async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
         """Return these claims, checked against one text instead of the sample's contexts."""
         return await self._verified(replace(sample, contexts=(Context(text=text),)), claims, Checks(len(claims)))
@@ -112,11 +123,11 @@ class Verdicts(ABC):
         """Return a follow-up's question as it stands alone, from the call for the claims; None without history."""
         return (await self._asked(sample)).standalone if sample.history else None
 
-    async def statements(self, sample: Sample) -> JudgedContexts:
+    async def statements(self, sample: Sample) -> Asked[answers.ContextStatements]:
         """Return, for each non-empty context in order, its statements and their relevance to the question."""
         return await self._shared_statements.get(_key(sample), lambda: self._ask_statements(sample))
 
-    async def _ask_statements(self, sample: Sample) -> JudgedContexts:
+    async def _ask_statements(self, sample: Sample) -> Asked[answers.ContextStatements]:
         standalone: list[str | None] = []
 
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.StatementsOfContext]]:
@@ -132,35 +143,38 @@ class Verdicts(ABC):
 
         sent = sent_contexts(sample)
         checks = Checks(len(sent))
-        contexts = tuple((await complete(ask, sent, checks, fault)).values())
-        return JudgedContexts(contexts=contexts, standalone=standalone[0] if standalone else None, checks=checks)
+        answer = answers.ContextStatements(list((await complete(ask, sent, checks, fault)).values()))
+        return Asked(answer=answer, standalone=standalone[0] if standalone else None, checks=checks)
 
-    async def _stated(self, sample: Sample, task: str, ask: Callable[[int], Awaitable[Asked[A]]]) -> Asked[A]:
-        """Return an answer with claims of the response only; `ask` gets the number of earlier answers."""
-        checks = Checks()
-        for attempt in range(prompting.ATTEMPTS):
-            asked = await ask(attempt)
+    async def _asked(self, sample: Sample) -> Asked[Any]:
+        """Return the answer of the call for the claims, which all metrics share."""
+        about = sample if self.answer is answers.ClaimsVerdicts else replace(sample, contexts=())
+        return await self._shared.get(_key(about), lambda: self._ask_claims(sample))
+
+    async def _ask_claims(self, sample: Sample) -> Asked[Any]:
+        """Return an answer with claims of the response only; where the first has others, it is asked for again."""
+        data, checks = [Datum("response", sample.response)], Checks()
+        if self.answer is answers.ClaimsVerdicts:
+            data += contexts_of(sample)
+        given = [sample.contexts[index].text for index in sent_contexts(sample)]
+        for template in (self._claims, self._again):
+            asked: Asked[Any] = await template.ask(self._judge, sample, data, self.answer)
+            claims = [claim for claim in asked.answer.claims if _text(claim).strip()]
             around = [_around(sample), asked.standalone or ""]
-            given = [sample.contexts[index].text for index in sent_contexts(sample)]
-            said = [claim if isinstance(claim, str) else claim.claim for claim in asked.answer.claims]
-            faults = [fault_of_claim(task, claim, sample.response, around, given) for claim in said]
+            faults = [fault_of_claim(self.task, _text(claim), sample.response, around, given) for claim in claims]
             refused = [kind for kind in faults if kind is not None]
-            if not attempt:
-                checks.checked = len(said)
+            if template is self._claims:
+                checks.checked = len(claims)
                 checks.refused.update(refused)
             if not refused:
-                return replace(asked, checks=checks)
+                return replace(asked, answer=msgspec.structs.replace(asked.answer, claims=claims), checks=checks)
         raise checks.failure()
 
     async def _verified(
-        self,
-        sample: Sample,
-        claims: Sequence[str],
-        checks: Checks,
-        first: Iterable[tuple[int, JudgedClaim]] | None = None,
+        self, sample: Sample, claims: Sequence[str], checks: Checks, first: Sequence[tuple[int, JudgedClaim]] = ()
     ) -> tuple[JudgedClaim, ...]:
         """Return the claims with verdicts that the sample's contexts bear out; `first` are the verdicts known."""
-        known = [] if first is None else [first]
+        known = [first] if first else []
         passages = {index: sample.contexts[index].text for index in sent_contexts(sample)}
 
         async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
@@ -183,34 +197,15 @@ class Verdicts(ABC):
 class Fused(Verdicts):
     """Makes one call for all questions about claims and one for contexts' statements; metrics share both."""
 
-    def __init__(self, judge: Judge) -> None:
-        super().__init__(judge)
-        self._claims, self._again = _with_repetition("claims_verdicts")
-        self._shared: SingleFlight[Asked[answers.ClaimsVerdicts]] = SingleFlight()
+    task = "claims_verdicts"
+    answer = answers.ClaimsVerdicts
 
-    def version(self, question: Question) -> str:
-        versions = {
-            "held_against": self._verdicts.version,
-            "relevance": self._claims.version,
-            "statements": self._statements.version,
-        }
-        return f"{versions.get(question, f'{self._claims.version}-{self._verdicts.version}')}-{CHECKED}"
-
-    async def _judge_claims(self, sample: Sample) -> JudgedClaims:
-        found = await self._asked(sample)
-        sent, checks = frozenset(sent_contexts(sample)), found.checks.copy()
-        first = [(id_, _judged(claim.claim, claim, sent)) for id_, claim in enumerate(found.answer.claims)]
-        claims = await self._verified(sample, [claim.claim for _, claim in first], checks, first)
-        return JudgedClaims(
-            noncommittal=found.answer.noncommittal, claims=claims, standalone=found.standalone, checks=checks
-        )
+    def _prompts(self, question: Question) -> Sequence[Template | FollowUps]:
+        return [self._claims] if question == "relevance" else super()._prompts(question)
 
     async def relevance(self, sample: Sample) -> RatedClaims:
-        found = await self._asked(sample)
-        claims = tuple((claim.claim, claim.relevance) for claim in found.answer.claims)
-        return RatedClaims(
-            noncommittal=found.answer.noncommittal, claims=claims, standalone=found.standalone, checks=found.checks
-        )
+        asked = await self._asked(sample)
+        return _of(asked, ((claim.claim, claim.relevance) for claim in asked.answer.claims), asked.checks)
 
     async def contradicted(self, sample: Sample) -> tuple[tuple[answers.ContradictedContext, ...], Checks]:
         judged = await self.claims(sample)
@@ -224,49 +219,22 @@ class Fused(Verdicts):
         )
         return contexts, judged.checks
 
-    async def _asked(self, sample: Sample) -> Asked[answers.ClaimsVerdicts]:
-        return await self._shared.get(_key(sample), lambda: self._ask(sample))
-
-    async def _ask(self, sample: Sample) -> Asked[answers.ClaimsVerdicts]:
-        data = [Datum("response", sample.response), *contexts_of(sample)]
-
-        async def ask(attempt: int) -> Asked[answers.ClaimsVerdicts]:
-            template = self._again if attempt else self._claims
-            found = await template.ask(self._judge, sample, data, answers.ClaimsVerdicts)
-            claims = [claim for claim in found.answer.claims if claim.claim.strip()]
-            answer = answers.ClaimsVerdicts(noncommittal=found.answer.noncommittal, claims=claims)
-            return replace(found, answer=answer)
-
-        return await self._stated(sample, "claims_verdicts", ask)
-
 
 class Separate(Verdicts):
     """Makes one call per question; metrics share only the extraction of claims."""
 
+    task = "claims"
+    answer = answers.Claims
+
     def __init__(self, judge: Judge) -> None:
         super().__init__(judge)
-        self._claims, self._again = _with_repetition("claims")
         self._relevance = prompting.load("claim_relevance")
         self._contradicted = FollowUps(prompting.load("contradicted_contexts"))
-        self._shared: SingleFlight[Asked[answers.Claims]] = SingleFlight()
 
-    def version(self, question: Question) -> str:
-        versions = {
-            "claims": f"{self._claims.version}-{self._verdicts.version}",
-            "held_against": self._verdicts.version,
-            "relevance": f"{self._claims.version}-{self._relevance.version}",
-            "contradicted": self._contradicted.version,
-            "statements": self._statements.version,
-        }
-        return f"{versions[question]}-{CHECKED}"
-
-    async def _judge_claims(self, sample: Sample) -> JudgedClaims:
-        extracted = await self._asked(sample)
-        checks = extracted.checks.copy()
-        claims = await self._verified(sample, extracted.answer.claims, checks)
-        return JudgedClaims(
-            noncommittal=extracted.answer.noncommittal, claims=claims, standalone=extracted.standalone, checks=checks
-        )
+    def _prompts(self, question: Question) -> Sequence[Template | FollowUps]:
+        if question == "relevance":
+            return [self._claims, self._relevance]
+        return [self._contradicted] if question == "contradicted" else super()._prompts(question)
 
     async def relevance(self, sample: Sample) -> RatedClaims:
         extracted = await self._asked(sample)
@@ -275,26 +243,17 @@ class Separate(Verdicts):
 
         async def ask(ids: Sequence[int]) -> Iterable[tuple[int, answers.RelevanceVerdict]]:
             prompt = self._relevance.fill([*question_of(asked), *claims_of(said, ids)])
-            return [
-                (verdict.id, verdict) for verdict in (await self._judge.ask(prompt, answers.ClaimRelevance)).verdicts
-            ]
+            found = await self._judge.ask(prompt, answers.ClaimRelevance)
+            return [(verdict.id, verdict) for verdict in found.verdicts]
 
         found = await complete(ask, range(len(said)))
-        return RatedClaims(
-            noncommittal=extracted.answer.noncommittal,
-            claims=tuple((claim, found[id_].relevance) for id_, claim in enumerate(said)),
-            standalone=extracted.standalone,
-            checks=extracted.checks,
-        )
+        return _of(extracted, ((said[id_], verdict.relevance) for id_, verdict in found.items()), extracted.checks)
 
     async def contradicted(self, sample: Sample) -> tuple[tuple[answers.ContradictedContext, ...], Checks]:
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.ContradictedContext]]:
             data = [Datum("response", sample.response), *contexts_of(sample, indexes)]
-            prompt = self._contradicted.fill(sample, data)
-            return [
-                (context.index, context)
-                for context in (await self._judge.ask(prompt, answers.ContradictedContexts)).contexts
-            ]
+            found = await self._judge.ask(self._contradicted.fill(sample, data), answers.ContradictedContexts)
+            return [(context.index, context) for context in found.contexts]
 
         def fault(context: answers.ContradictedContext) -> str | None:
             texts = [_around(sample), *(sample.contexts[index].text for index in sent_contexts(sample))]
@@ -305,23 +264,15 @@ class Separate(Verdicts):
         checks = Checks(len(sent))
         return tuple((await complete(ask, sent, checks, fault)).values()), checks
 
-    async def _asked(self, sample: Sample) -> Asked[answers.Claims]:
-        return await self._shared.get(_key(replace(sample, contexts=())), lambda: self._extract(sample))
 
-    async def _extract(self, sample: Sample) -> Asked[answers.Claims]:
-        async def ask(attempt: int) -> Asked[answers.Claims]:
-            template = self._again if attempt else self._claims
-            found = await template.ask(self._judge, sample, [Datum("response", sample.response)], answers.Claims)
-            claims = [claim for claim in found.answer.claims if claim.strip()]
-            return replace(found, answer=answers.Claims(found.answer.noncommittal, claims))
-
-        return await self._stated(sample, "claims", ask)
+def _text(claim: str | answers.FusedClaim) -> str:
+    return claim if isinstance(claim, str) else claim.claim
 
 
-def _with_repetition(task: str) -> tuple[FollowUps, FollowUps]:
-    """Return the prompt of a task, and the one for a second answer, after claims that are not in the response."""
-    template = prompting.load(task)
-    return FollowUps(template), FollowUps(template.with_part(prompting.load("own_claims")))
+def _of(asked: Asked[Any], claims: Iterable[C], checks: Checks) -> ClaimsOf[C]:
+    return ClaimsOf(
+        noncommittal=asked.answer.noncommittal, claims=tuple(claims), standalone=asked.standalone, checks=checks
+    )
 
 
 def _around(sample: Sample) -> str:

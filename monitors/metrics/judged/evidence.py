@@ -64,11 +64,13 @@ class Checks:
 
     def failure(self) -> JudgeError:
         """Return the error for an answer that could not be verified the second time either."""
-        kinds = ", ".join(f"{kind} {count}" for kind, count in self.refused.most_common())
-        some = (
-            f"{self.refused.total()} of {self.checked} items of the judge's first answer cannot be verified ({kinds})"
-        )
-        return JudgeError(UNSUPPORTED, f"{some}; nor can the second answer")
+        kinds, some = _counted(dict(self.refused.most_common())), f"{self.refused.total()} of {self.checked} items"
+        what = f"{some} of the judge's first answer cannot be verified ({kinds}); nor can the second answer"
+        return JudgeError(UNSUPPORTED, what)
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in kinds.items())
 
 
 def checks_in(evaluation: Evaluation) -> Checks | None:
@@ -91,7 +93,7 @@ def checks_in(evaluation: Evaluation) -> Checks | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VerifiedShare:
     """The share of a judge's evidence for a metric that its first answers got right, with a 95 % interval.
 
@@ -112,14 +114,12 @@ class VerifiedShare:
 
     def __str__(self) -> str:
         """Return the share in words, for people."""
-        some = (
-            f"{self.value:.1%} of {self.n} claims verified ({self.low:.1%} to {self.high:.1%}, {self.answers} answers)"
-        )
-        off = (
-            f"; {self.unscored:.1%} of the answers unscored for it, so the mean may be off by up to {self.unscored:.3f}"
-        )
-        kinds = ", ".join(f"{kind} {count}" for kind, count in self.faults.items())
-        return some + (off if self.unscored else "") + (f"; {kinds}" if kinds else "")
+        interval = f"{self.low:.1%} to {self.high:.1%}, {self.answers} answers"
+        parts = [f"{self.value:.1%} of {self.n} claims verified ({interval})"]
+        if self.unscored:
+            off = f"so the mean may be off by up to {self.unscored:.3f}"
+            parts.append(f"{self.unscored:.1%} of the answers unscored for it, {off}")
+        return "; ".join([*parts, *([_counted(self.faults)] if self.faults else [])])
 
 
 class EvidenceTally:
@@ -140,32 +140,19 @@ class EvidenceTally:
 
     def share(self, judge: str, metric: str) -> VerifiedShare:
         """Return the share of a judge for a metric that was counted."""
-        return _share(judge, metric, self._seen[judge, metric])
+        seen = self._seen[judge, metric]
+        checked, answers = sum(checks.checked for checks, _ in seen), len(seen)
+        refused = sum((checks.refused for checks, _ in seen), Counter[str]())
+        share = max(0.0, 1.0 - refused.total() / checked)  # a claim may be refused for itself and for its quote
+        low, high = wilson(share * answers, answers)
+        unscored, faults = sum(failed for _, failed in seen) / answers, dict(refused.most_common())
+        return VerifiedShare(
+            judge, metric, share, low, high, n=checked, answers=answers, unscored=unscored, faults=faults
+        )
 
     def shares(self) -> list[VerifiedShare]:
         """Return the share of each judge and metric."""
         return [self.share(*key) for key in sorted(self._seen)]
-
-
-def _share(judge: str, metric: str, seen: Iterable[tuple[Checks, bool]]) -> VerifiedShare:
-    some = list(seen)
-    refused: Counter[str] = Counter()
-    for checks, _ in some:
-        refused.update(checks.refused)
-    checked, answers = sum(checks.checked for checks, _ in some), len(some)
-    share = max(0.0, 1.0 - refused.total() / checked)  # a claim may be refused for itself and for its quote
-    low, high = wilson(share * answers, answers)
-    return VerifiedShare(
-        judge=judge,
-        metric=metric,
-        value=share,
-        low=low,
-        high=high,
-        n=checked,
-        answers=answers,
-        unscored=sum(failed for _, failed in some) / answers,
-        faults=dict(refused.most_common()),
-    )
 
 
 def fault_of_claim(task: str, claim: str, text: str, around: Iterable[str], given: Iterable[str] = ()) -> Fault | None:

@@ -260,4 +260,4 @@ async def test_while_a_long_sample_is_scored_no_other_is_scored_at_once():
 def test_the_metric_has_no_options_of_its_own():
     given = Metric(options={"weights": 1})
     (problem,) = draft({"lexical_groundedness": given}, None, None).problems
-    assert problem.endswith("unknown option; known: enabled, rate, threshold, objective")
+    assert problem.endswith("unknown option; known: enabled, rate, threshold, objective, calibration")

@@ -22,11 +22,7 @@ class Gathering(Generic[Request, Answer]):
     """
 
     def __init__(
-        self,
-        work: Callable[[Sequence[Request]], Awaitable[Sequence[Answer]]],
-        *,
-        linger_s: float,
-        most: int = 256,
+        self, work: Callable[[Sequence[Request]], Awaitable[Sequence[Answer]]], *, linger_s: float, most: int = 256
     ) -> None:
         self._work = work
         self._linger_s = linger_s

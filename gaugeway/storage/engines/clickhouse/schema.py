@@ -63,11 +63,5 @@ SUPPLEMENTS = {
     "revision": "UInt64",
 }
 LINKS = {"id": "String", "day": "Int32", "started_at": "Float64", "payload": "String", "revision": "UInt64"}
-LINK_KEYS = {
-    "app": "LowCardinality(String)",
-    "key": "String",
-    "day": "Int32",
-    "started_at": "Float64",
-    "id": "String",
-}
+LINK_KEYS = {"app": "LowCardinality(String)", "key": "String", "day": "Int32", "started_at": "Float64", "id": "String"}
 STATES = {"name": "String", "value": "String"}

@@ -142,11 +142,7 @@ class Database:
         return pool, connection
 
     async def _open(self) -> Pool:
-        pool = asyncpg.create_pool(
-            min_size=0,
-            max_size=self._size,
-            connect=lambda *_, **__: self._connect(),
-        )
+        pool = asyncpg.create_pool(min_size=0, max_size=self._size, connect=lambda *_, **__: self._connect())
         try:
             await pool
             async with pool.acquire() as connection:

@@ -62,11 +62,7 @@ class PostgresDocuments(Documents):
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["lock"].format(table=collection.name))
             changes = change([tuple(row) for row in await connection.fetch(select(collection, collection.head))])
-            for statement, rows in (
-                (put, changes.put),
-                (revise, changes.revise),
-                (delete, changes.delete),
-            ):
+            for statement, rows in ((put, changes.put), (revise, changes.revise), (delete, changes.delete)):
                 await connection.executemany(statement(collection, "$"), map(plain_values, rows))
 
     async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:

@@ -17,12 +17,7 @@ from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, Linked, Look
 from gaugeway.storage.engines.failures import RefusedError, encoded
 from gaugeway.storage.engines.sql_store import COLUMNS, RollupStore, Row, RowSums, Statement
 from gaugeway.storage.engines.sqlite import signal_rows
-from gaugeway.storage.engines.sqlite.conditions import (
-    VALUE_INDEX,
-    SQLiteConditions,
-    signal_summary,
-    summed_signals,
-)
+from gaugeway.storage.engines.sqlite.conditions import VALUE_INDEX, SQLiteConditions, signal_summary, summed_signals
 from gaugeway.storage.engines.sqlite.connection import STORE, Database, path_from_url
 from gaugeway.storage.joining import Address, completes
 from gaugeway.storage.stores import Point, Query, Summary, rows
