@@ -28,11 +28,11 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gateway.access.token_bucket import most_admitted
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.postgres import own_server
 from tests.support.product import Product
 from tests.support.redis import own_redis
+from tests.support.shared_limits import most_admitted
 
 ROOT = Path(__file__).parents[2]
 GATEWAYS = 3

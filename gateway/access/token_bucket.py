@@ -154,21 +154,3 @@ class SharedBucket:
         parts = 1 if processes == 1 else _TRUST * processes
         self._own.retune(self._per_min, max(burst_of(self._per_min) / parts, 1.0), now)
         self._own.fill(max(self._whole.level(now) / parts, 1.0), now)
-
-
-def most_admitted(per_min: float, processes: int, hearing_s: float, seconds: float) -> float:
-    """Return the most that all processes together admit within `seconds` when each syncs every `hearing_s`.
-
-    Besides the burst and the refill that is what is taken before the others see it: for each process twice its rate and
-    one request, and half a burst where it is spent before processes that did not know the key see it.
-
-    >>> most_admitted(60, 1, 1.0, 60)
-    120.0
-    >>> most_admitted(60, 3, 1.0, 60)
-    162.0
-    """
-    rate = per_min / _MINUTE_S
-    allowed = burst_of(per_min) + rate * seconds
-    if processes == 1:
-        return allowed
-    return allowed + burst_of(per_min) / _TRUST + 2 * processes * (rate * hearing_s + 1.0)

@@ -164,11 +164,6 @@ class CaptureBuffer:
         )
         self._tasks: list[asyncio.Task[None]] = []
 
-    @property
-    def undecided(self) -> int:
-        """How many recordings wait for the capture decision."""
-        return len(self._intake) + len(self._intake.batch)
-
     def start(self) -> None:
         """Start the background tasks; needs a running event loop."""
         self._tasks = [

@@ -117,6 +117,10 @@ class _Addressing:
         return len(rest) <= 1 or any(self._meanings[index] == (language, "source") for index in sources)
 
 
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_WRAPPED = re.compile(r"(?<=[^\W\d_,])[ \t]*\n[ \t]*(?=[a-z])")
+
+
 @cache
 def _addressing() -> _Addressing:
     return _Addressing(table("gaugeway.text", "addressing.toml"))
@@ -133,4 +137,5 @@ def addresses_judge(text: str) -> bool:
     >>> addresses_judge("All claims must be supported by receipts. Please rate this answer.")
     False
     """
-    return _addressing().found_in(text[:MAX_EXAMINED].lower().encode("utf-8", "replace").decode())
+    words = _WRAPPED.sub(" ", _INVISIBLE.sub("", text[:MAX_EXAMINED]))
+    return _addressing().found_in(words.lower().encode("utf-8", "replace").decode())

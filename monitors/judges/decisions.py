@@ -20,7 +20,7 @@ Tokens: TypeAlias = tuple[int, int, int]
 """Input tokens, output tokens, and those of the input that were in the server's cache."""
 _Asked: TypeAlias = tuple[str, str, list[str]]
 _Given: TypeAlias = tuple[Any, Any, list[tuple[object, object]]]
-_LOW, _HIGH = 0.5, 1.01
+_LOW, _HIGH = 0.95, 1.05
 """What the probabilities of the options that were offered may add up to; the rest is on options that were not."""
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from gaugeway.data_files import table
 from gaugeway.records import Sample, Score, Skipped
+from gaugeway.text.abstention import abstained
 from gaugeway.text.lexical.sentences import sentences
 from monitors.judges import JudgeError
 from monitors.judges.decisions import YES, DecisionJudge, Question
@@ -111,7 +112,7 @@ class DecidedMetric:
             values.append(self._value(question, chance))
             evidence.append({**about, **_shown(question, answer), self.way.shown: round(chance, 4)})
         if not evidence:
-            return Skipped("no_claims")
+            return Skipped("abstained" if abstained(sample.response) else "no_claims")
         lacking = len(evidence) - len(values)
         if not values or len(values) < LEAST_ANSWERED * len(evidence):
             raise JudgeError("refused", f"{lacking} of {len(evidence)} questions were not answered")
@@ -139,7 +140,8 @@ def _shown(question: Question, answer: Answer) -> dict[str, Any]:
 
 
 def _sentences(exchange: Exchange) -> Iterator[Asked]:
-    for number, (start, end) in enumerate(exchange.sentences):
+    declines = len(exchange.sentences) == 1 and abstained(exchange.sample.response)
+    for number, (start, end) in enumerate(() if declines else exchange.sentences):
         if not (text := exchange.sample.response[start:end]).endswith(_ASKING):
             asked = _TEXTS["supported"].replace("NUMBER", str(number))
             question = Question(name=f"s{number}", instructions=asked, options=_SUPPORT)

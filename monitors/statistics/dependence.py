@@ -31,6 +31,7 @@ _SURPRISE = 5.0
 _VARIANCE_HORIZON = 3_000.0
 _CHUNK = 10
 _NO_HOUR = -1.0
+_NUMBERS = ("_n", "_mean", "_variance", "_hour", "_expected", "_variance_of_hour")
 
 
 class SerialDependence:
@@ -130,14 +131,13 @@ class SerialDependence:
         """All numbers, to be saved."""
         last = [number for block in self._last for number in (block or (0.0,) * 4)]
         sums = [number for block in self._open for number in block]
-        hour = self._hour, self._expected, self._variance_of_hour
-        return self._n, self._mean, self._variance, *hour, *self._ratios, *self._pairs, *last, *sums
+        return (*(getattr(self, name) for name in _NUMBERS), *self._ratios, *self._pairs, *last, *sums)
 
     @state.setter
     def state(self, state: Sequence[float]) -> None:
         numbers, k = iter(state), len(SCALES)
-        self._n, self._mean, self._variance = (next(numbers) for _ in range(3))
-        self._hour, self._expected, self._variance_of_hour = (next(numbers) for _ in range(3))
+        for name in _NUMBERS:
+            setattr(self, name, next(numbers))
         self._ratios, self._pairs = ([next(numbers) for _ in range(k)] for _ in range(2))
         blocks = [(next(numbers), next(numbers), next(numbers), next(numbers)) for _ in range(k)]
         self._last = [block if block[0] else None for block in blocks]

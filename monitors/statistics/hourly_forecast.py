@@ -57,6 +57,9 @@ _ODD = 3.0
 _QUIET_HOURS = 4
 """Hours of the last day that were not odd in the same way, without which it is the day that is odd and not the hour."""
 
+_NONE = -1.0
+_NUMBERS = ("_drift2", "_assumed", "_hour", "_last", "_noted", "_rise", "_risen", "_surprise2")
+
 
 class Variation(NamedTuple):
     """What is assumed of a stream's means, in standard deviations of a score: `season` of the first harmonic of the
@@ -97,13 +100,12 @@ class HourlyForecast:
         self._x[_LEVEL] = mean
         self._drift2 = (_LEVEL_DRIFT * sd) ** 2
         # of the hours so far: weights and weighted sums of what estimates tau^2, and phi tau^2
-        self._spread, self._product = (0.0, 0.0), (0.0, 0.0)
+        self._spread, self._product = np.zeros(2), np.zeros(2)
         self._surprise2 = 1.0  # the mean square of the last day's surprises
-        self._hour: int | None = None
-        self._last: float | None = None
+        self._hour, self._last = _NONE, 0.0
         self._rise = self._risen = 0.0  # the CUSUM, and by how much the means of its last day were above
         self._odd = np.zeros(_TWO_WEEKS)  # by how much the odd hours of two weeks differed from their forecast, else 0
-        self._noted: int | None = None
+        self._noted = _NONE
 
     @property
     def tau2(self) -> float:
@@ -124,9 +126,8 @@ class HourlyForecast:
         x, p = self._ahead(hour)
         row = _row(hour)
         most = _MOST_EFFECT * math.sqrt(self.tau2)
-        effect = float(x[_EFFECT])
-        mean = float(row @ x) - effect + max(-most, min(most, effect)) + min(0.0, self._habit(hour))
-        return Forecast(mean, float(row @ p @ row))
+        x[_EFFECT] = max(-most, min(most, x[_EFFECT]))
+        return Forecast(float(row @ x) + min(0.0, self._habit(hour)), float(row @ p @ row))
 
     def note(self, hour: int, mean: float, error2: float | None = None) -> None:
         """Keep by how much an hour differs from its forecast if it is odd, and learn nothing else from it.
@@ -137,7 +138,7 @@ class HourlyForecast:
         row = _row(hour)
         error, habit = mean - float(row @ x), self._habit(hour)
         odd = error2 is None or error**2 > _ODD**2 * (float(row @ p @ row) + error2) or abs(error - habit) < abs(error)
-        for skipped in range(max(self._noted or hour, hour - _TWO_WEEKS) + 1, hour):
+        for skipped in range(max(int(self._noted), hour - _TWO_WEEKS) + 1, hour):
             self._odd[skipped % _TWO_WEEKS] = 0.0
         self._odd[hour % _TWO_WEEKS] = error if odd else 0.0
         self._noted = hour
@@ -150,7 +151,7 @@ class HourlyForecast:
         found = 0.0
         for step in (WEEK_HOURS, DAY_HOURS):
             last, before = (float(self._odd[(hour - times * step) % _TWO_WEEKS]) for times in (1, 2))
-            if last * before <= 0.0 or self._noted is None or self._noted < hour - step:
+            if last * before <= 0.0 or self._noted < hour - step:
                 continue
             day = self._odd[(hour - step - np.arange(1, DAY_HOURS)) % _TWO_WEEKS] / last
             if step == WEEK_HOURS or np.count_nonzero(day < 1.0 / _ODD) >= _QUIET_HOURS:
@@ -170,14 +171,14 @@ class HourlyForecast:
             mean, error = mean - habit, error - habit
         surprise = error / math.sqrt(variance)
         self._surprise2 += (min(surprise**2, 9.0) - self._surprise2) / DAY_HOURS
-        if self._rise < _UNDER_WAY:
-            self._learn(self.tau2 - variance + min(error * error, 9.0 * variance), (self.tau2 / variance) ** 2)
         weight = (self.tau2 / variance) ** 2 if self._rise < _UNDER_WAY else 0.0
+        if weight:
+            square = self.tau2 - variance + min(error * error, 9.0 * variance)
+            self._spread = (1.0 - 1.0 / _HOURS_KEPT) * self._spread + (weight, weight * square)
         counted = max(-_MOST_SURPRISING, min(_MOST_SURPRISING, surprise)) * math.sqrt(variance)
         self._x = self._x + gain / variance * counted
         self._p = self._p - np.outer(gain, gain) / variance
-        if self._rise < _UNDER_WAY:
-            self._p[_OF_WEEK, _OF_WEEK] *= 1.0 + _ADAPT * max(0.0, self._surprise2 - _TOO_SURPRISING)
+        self._p[_OF_WEEK, _OF_WEEK] *= 1.0 + _ADAPT * (weight > 0.0) * max(0.0, self._surprise2 - _TOO_SURPRISING)
         self._learn_persistence(hour, mean - float(row[:_EFFECT] @ self._x[:_EFFECT]), weight, 4.0 * variance)
         self._hour = hour
         if improves:
@@ -192,7 +193,7 @@ class HourlyForecast:
 
     def _ahead(self, hour: int) -> tuple[Array, Array]:
         """Return the state's mean and covariance at a later hour."""
-        steps = 0 if self._hour is None else max(0, hour - self._hour)
+        steps = 0.0 if self._hour == _NONE else max(0.0, hour - self._hour)
         kept = self.phi**steps
         fading = np.ones(_STATES)
         fading[_EFFECT] = kept
@@ -201,38 +202,26 @@ class HourlyForecast:
         p[_LEVEL, _LEVEL] += self._drift2 * steps
         return self._x * fading, p
 
-    def _learn(self, square: float, weight: float) -> None:
-        keep = 1.0 - 1.0 / _HOURS_KEPT
-        self._spread = keep * self._spread[0] + weight, keep * self._spread[1] + weight * square
-
     def _learn_persistence(self, hour: int, effect: float, weight: float, most: float) -> None:
-        if self._last is not None and self._hour == hour - 1:
-            keep, product = 1.0 - 1.0 / _HOURS_KEPT, max(-most, min(most, effect * self._last))
-            self._product = keep * self._product[0] + weight, keep * self._product[1] + weight * product
+        if self._hour == hour - 1:
+            product = max(-most, min(most, effect * self._last))
+            self._product = (1.0 - 1.0 / _HOURS_KEPT) * self._product + (weight, weight * product)
         self._last = effect
 
     @property
     def state(self) -> tuple[float, ...]:
         """All that was learned, to be saved: about 940 numbers."""
-        known = (math.nan, math.nan) if self._hour is None or self._last is None else (float(self._hour), self._last)
-        noted = math.nan if self._noted is None else float(self._noted)
-        own = (self._drift2, self._assumed, *self._spread, *self._product, *known, self._rise, self._risen, noted)
-        return (*own, self._surprise2, *np.concatenate([self._odd, self._x, self._p[_UPPER]]).tolist())
+        tables = self._spread, self._product, self._odd, self._x, self._p[_UPPER]
+        return (*(getattr(self, name) for name in _NUMBERS), *np.concatenate(tables).tolist())
 
     @classmethod
     def restored(cls, state: Sequence[float]) -> HourlyForecast:
         """Restore a saved state. Raises ValueError for another number of numbers."""
-        numbers = np.array(state, dtype=np.float64)
-        own, rest = numbers[:12].tolist(), numbers[12:]
         restored = cls(Variation(0.0, 0.0, 0.0), mean=0.0, sd=0.0)
-        restored._drift2, restored._assumed = own[:2]
-        restored._spread, restored._product = (own[2], own[3]), (own[4], own[5])
-        if not math.isnan(own[6]):
-            restored._hour, restored._last = int(own[6]), own[7]
-        restored._rise, restored._risen = own[8:10]
-        restored._noted = None if math.isnan(own[10]) else int(own[10])
-        restored._surprise2 = own[11]
-        restored._odd, restored._x, known = np.split(rest.copy(), (_TWO_WEEKS, _TWO_WEEKS + _STATES))
+        for name, number in zip(_NUMBERS, state, strict=False):
+            setattr(restored, name, number)
+        tables = np.split(np.array(state[len(_NUMBERS) :]), np.cumsum((2, 2, _TWO_WEEKS, _STATES)))
+        restored._spread, restored._product, restored._odd, restored._x, known = tables
         upper = np.zeros((_STATES, _STATES))
         upper[_UPPER] = known
         restored._p = upper + np.triu(upper, 1).T

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -99,7 +100,7 @@ class Verdicts(ABC):
 
     async def _judge_claims(self, sample: Sample) -> JudgedClaims:
         asked = await self._asked(sample)
-        said, sent, checks = asked.answer.claims, frozenset(sent_contexts(sample)), asked.checks.copy()
+        said, sent, checks = asked.answer.claims, frozenset(sent_contexts(sample)), deepcopy(asked.checks)
         first = [
             (id_, _judged(claim.claim, claim, sent))
             for id_, claim in enumerate(said)

@@ -35,8 +35,9 @@ CHECKED = "evidence1"
 """The version of these checks, part of that of every metric whose answers are checked."""
 MAX_ANSWERS = 500
 """Answers, the latest, behind a judge's share of verified evidence."""
-_LEAST, _LEAST_OF_EXAMPLE = 0.34, 0.75
-"""Least share of a claim's words in the answer and what was asked; and of those of an example that it repeats."""
+_LEAST, _LEAST_OF_EXAMPLE = 1 / 3, 0.75
+"""Least share of a claim's words, or of as many as a short answer has, in the answer and what was asked; and of those
+of an example that it repeats."""
 _LEAST_QUOTED = 0.8
 """Least share of a long quote's words in the passage, in order: judges mend a word, or drop one."""
 _LONG_QUOTE, _WORDS_COMPARED = 5, 200
@@ -53,10 +54,6 @@ class Checks:
 
     checked: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-
-    def copy(self) -> Checks:
-        """Return a copy, to count in what belongs to one metric's questions."""
-        return Checks(self.checked, self.refused.copy())
 
     def evidence(self, *, always: bool = False) -> tuple[dict[str, Any], ...]:
         """Return the piece of evidence of a score that says what was refused at first; none where nothing was."""
@@ -131,7 +128,7 @@ class EvidenceTally:
 
     def add(self, evaluation: Evaluation) -> Checks | None:
         """Count an evaluation; return what was checked for it."""
-        if evaluation.judge and (checks := checks_in(evaluation)) is not None:
+        if evaluation.judge and (checks := checks_in(evaluation)) is not None and checks.checked:
             key = evaluation.judge, evaluation.metric
             unscored = isinstance(evaluation.outcome, Failed)
             self._seen.setdefault(key, deque(maxlen=self._most)).append((checks, unscored))
@@ -162,7 +159,8 @@ def fault_of_claim(task: str, claim: str, text: str, around: Iterable[str], give
     passages, may stand in an example of the prompt too.
     """
     around = list(around)
-    if _in_example(task, claim) and _share_in(claim, " ".join([text, *around, *given])) < _LEAST_OF_EXAMPLE:
+    repeated = any(_share_in(claim, example) >= _LEAST_OF_EXAMPLE for example in _examples(task))
+    if repeated and _share_in(claim, " ".join([text, *around, *given])) < _LEAST_OF_EXAMPLE:
         return "example_repeated"
     return None if is_stated(claim, text, around) else "claim_not_in_answer"
 
@@ -171,7 +169,7 @@ def is_stated(claim: str, text: str, around: Iterable[str] = ()) -> bool:
     """Return whether a claim may be from a text: it shares a word with it, and a third with it and what is `around`.
 
     True for a claim in another language or script, of which only a quote can show that. A claim may take all words from
-    around a text with hardly any of its own.
+    around a text with hardly any of its own, and needs to share a third of no more words than the text has.
 
     >>> is_stated("The Orla lamp lasts 12 hours.", "It lasts twelve hours.", ["How long does the Orla last?"])
     True
@@ -180,11 +178,11 @@ def is_stated(claim: str, text: str, around: Iterable[str] = ()) -> bool:
     """
     words, near = _content(claim), " ".join([text, *around])
     if not words or _other_language(claim, near):
-        return True
-    own, all_near = _Pool(text), _Pool(near)
-    if not any(own.has(word) for word in words) and len(_content(text)) > _BARE:
+        return bool(words)
+    own, all_near, length = _Pool(text), _Pool(near), len(_content(text))
+    if not any(own.has(word) for word in words) and length > _BARE:
         return False
-    return sum(all_near.has(word) for word in words) >= _LEAST * len(words)
+    return sum(all_near.has(word) for word in words) >= max(1, int(_LEAST * min(len(words), max(_BARE, length))))
 
 
 def fault_of_verdict(
@@ -220,6 +218,8 @@ def is_quoted(quote: str, passages: Iterable[str]) -> bool:
     """
     squeezed = [(_squeezed(passage), passage) for passage in passages]
     parts = [part for part in _LEFT_OUT.split(quote) if _squeezed(part)]
+    if len(parts) > 1 and quote.isascii() and max(len(_squeezed(part)) for part in parts) < _SHORT:
+        return False
     return all(any(_squeezed(part) in near or _nearly(part, passage) for near, passage in squeezed) for part in parts)
 
 
@@ -231,10 +231,6 @@ def _nearly(part: str, passage: str) -> bool:
     longest = max(blocks, key=lambda block: block.size, default=None)
     near = [block for block in blocks if longest is not None and abs(block.a - longest.a) <= 2 * len(words)]
     return sum(block.size for block in near) >= _LEAST_QUOTED * len(words)
-
-
-def _in_example(task: str, claim: str) -> bool:
-    return any(_share_in(claim, example) >= _LEAST_OF_EXAMPLE for example in _examples(task))
 
 
 @cache

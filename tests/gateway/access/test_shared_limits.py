@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate
 from gateway.access.sync import LimitSync
-from gateway.access.token_bucket import SharedBucket, most_admitted
+from gateway.access.token_bucket import SharedBucket
 from gateway.config import Limits
 from gaugeway.storage.documents import SharedLevels
 from gaugeway.storage.engines.failures import EngineError
 from tests.gateway.access.test_limits import NOON, Clock
+from tests.support.shared_limits import most_admitted
 
 HEARING_S = 1.0
 

@@ -45,6 +45,9 @@ UNRELIABLE = 0.9
         ("The shop opens at nine.", "Der Laden öffnet jeden Tag um neun Uhr und schließt um sechs.", "Wann öffnet er?"),
         ("Магазин открывается в девять.", "It opens at nine in the morning every day of the week.", "When?"),
         ("The price has been raised to 12 EUR.", "Prices were raising; it's EUR 12 now.", ""),
+        ("Die Kündigungsfrist beträgt drei Monate.", "3 Monate zum Quartalsende.", "Wie lange ist die Frist?"),
+        ("The revenue was 1.2 million euros.", "€1.2M", "How much did they earn?"),
+        ("The command deletes the build directory.", "```sh\nrm -rf ./build```", "How do I clean?"),
     ],
 )
 def test_a_paraphrase_or_translation_is_a_claim_of_its_text(claim, text, asked):
@@ -59,6 +62,7 @@ def test_a_paraphrase_or_translation_is_a_claim_of_its_text(claim, text, asked):
         ("Ghent is a town in Belgium.", "The pump runs for twelve minutes and stops.", "How long does it run?"),
         ("Das Museum schließt um sechs.", "Die Rückgabe ist kostenlos und dauert zehn Tage.", "Was kostet das?"),
         ("东京是日本的首都。", "退款需要十四天。", "退款需要多久"),
+        ("—", "You can return items for two weeks.", "How long?"),
     ],
 )
 def test_what_a_text_does_not_say_is_no_claim_of_it(claim, text, asked):
@@ -88,6 +92,10 @@ def test_a_quote_is_found_whatever_its_case_marks_blanks_and_gaps(quote):
 @pytest.mark.parametrize("quote", ["runs for 12 hours", "weighs 1,650 g", "lamps ... fire-proof", "The Orla is red"])
 def test_a_quote_that_is_not_there_is_not_found(quote):
     assert not is_quoted(quote, [PASSAGE])
+
+
+def test_letters_between_ellipses_are_no_quote():
+    assert not is_quoted("a ... e ... i", ["The kettle is made of steel."])
 
 
 def test_a_quote_that_addresses_the_judge_is_no_evidence():
