@@ -54,13 +54,16 @@ NUMBERS = count()
 WORDS = [
     b"\xff",
     b'{"noncommittal":false,"claims":[',
-    b'{"claim":"Paris is big","verdict":"supported","relevance":"relevant","contexts":[0],"quote":""}',
+    b'{"claim":"Paris is big","verdict":"supported","relevance":"relevant","contexts":[0],"quote":"Paris is big"}',
     b'"contradicted"',
     b'"not_mentioned"',
     b'"irrelevant"',
     b'{"verdicts":[{"id":0,"verdict":"supported"},{"id":1,"verdict":"not_mentioned"}]}',
     b'{"verdicts":[{"id":0,"relevance":"relevant"}]}',
-    b'{"contexts":[{"index":0,"statements":[{"statement":"a","relevant":true}]},{"index":2,"statements":[]}]}',
+    (
+        b'{"contexts":[{"index":0,"statements":[{"statement":"Paris is big","relevant":true}]},'
+        b'{"index":2,"statements":[]}]}'
+    ),
     b'{"contexts":[{"index":0,"contradicted":false},{"index":2,"contradicted":true}]}',
     b'{"contexts":[{"index":0,"rating":2},{"index":2,"rating":0}]}',
     b'{"contexts":[{"index":0,"useful":true},{"index":2,"useful":false}]}',
@@ -82,11 +85,12 @@ WORDS = [
 SEEDS = [
     (
         b'\x00{"noncommittal":false,"claims":[{"claim":"Paris is big","verdict":"supported","relevance":"relevant",'
-        b'"contexts":[0]},{"claim":"Rome is small","verdict":"not_mentioned","relevance":"irrelevant"}]}'
+        b'"contexts":[0],"quote":"Paris is big"},'
+        b'{"claim":"Rome is small","verdict":"not_mentioned","relevance":"irrelevant"}]}'
     ),
     (
-        b'\x02Sure!\n```json\n{"contexts":[{"index":0,"statements":[{"statement":"a","relevant":true}]},'
-        b'{"index":2,"statements":[{"statement":"b","relevant":false}]}]}\n```'
+        b'\x02Sure!\n```json\n{"contexts":[{"index":0,"statements":[{"statement":"Paris is big","relevant":true}]},'
+        b'{"index":2,"statements":[{"statement":"Rome is old","relevant":false}]}]}\n```'
     ),
     b'\x04{"contexts":[{"index":0,"useful":true},{"index":2,"useful":false}]}',
     b'\x06{"noncommittal":false,"claims":["Paris is big"]}\xff{"verdicts":[{"id":0,"verdict":"supported"}]}',
@@ -176,7 +180,7 @@ async def _score(judge: Fed, metric, sample_id: str) -> None:
     try:
         outcome = await metric.score(replace(SAMPLE, id=sample_id))  # another id: answers to the last are remembered
     except JudgeError as error:
-        expect(error.kind == "unreadable", f"ended as {error.kind}")
+        expect(error.kind in {"unreadable", "unsupported_verdict"}, f"ended as {error.kind}")
         return
     expect(isinstance(outcome, Score | Skipped), f"an outcome of no kind: {outcome!r}")
     if isinstance(outcome, Score):

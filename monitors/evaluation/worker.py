@@ -53,12 +53,16 @@ class WorkerSettings:
 
 
 class _Arrived(NamedTuple):
-    """A sample as it was leased, and with its supplements. `expired` is the channel that it waited for in vain."""
+    """A sample as it was leased, and with its supplements. `expired` is the channel that it waited for in vain.
+
+    What was stored `early` is exported with the rest, so that an exchange has one evaluation span.
+    """
 
     sample: Sample
     joined: Sample
     supplements: Sequence[Supplement]
     expired: str | None
+    early: Sequence[Evaluation] = ()
 
 
 class Worker:
@@ -332,17 +336,16 @@ class Worker:
             if (gathered := await self._turns.gather(arrived.joined)) is None:
                 return
             arrived, begun = arrived._replace(joined=gathered), await self._evaluator.start(gathered)
-        if begun.asks and begun.done and not await self._store_unjudged(arrived, begun.done):
-            return
+        if begun.asks and begun.done:
+            if (early := await self._store_unjudged(arrived, begun.done)) is None:
+                return
+            arrived = arrived._replace(early=early)
         await self._place_and_store(arrived, await self._evaluator.finish(begun))
 
-    async def _store_unjudged(self, arrived: _Arrived, evaluations: Sequence[Evaluation]) -> bool:
-        """Store what needs no judge, who may take long or fail; False when stopped first."""
+    async def _store_unjudged(self, arrived: _Arrived, done: Sequence[Evaluation]) -> Sequence[Evaluation] | None:
+        """Store what needs no judge, who may take long or fail; return what is new, None when stopped first."""
         placed = await self._conversations.current([arrived.joined])
-        new = None if placed is None else await self._persist.keep(placed[0], evaluations)
-        if placed is not None and new:
-            self._export(placed[0], new)
-        return new is not None
+        return None if placed is None else await self._persist.keep(placed[0], done)
 
     async def _place_and_store(self, arrived: _Arrived, evaluations: Sequence[Evaluation]) -> None:
         placed = await self._conversations.current([arrived.joined])
@@ -354,7 +357,7 @@ class Worker:
         new = await self._persist.keep(sample, evaluations, settled=not unfinished)
         if new is None:
             return
-        self._announce(arrived, sample, evaluations, new)
+        self._announce(arrived, sample, evaluations, [*arrived.early, *new])
         await self._finish(arrived, sample, unfinished=unfinished)
 
     def _is_unfinished(self, sample: Sample, evaluations: Sequence[Evaluation]) -> bool:

@@ -63,9 +63,14 @@ def scores(running, *, answer=ANSWER, passage=PASSAGE, question="How many moons 
             "gaugeway": {"contexts": [passage]},
         },
     )
-    path = f"/api/exchanges/{response.headers['x-gaugeway-exchange-id']}"
-    running.until(lambda: httpx.get(running.monitors + path).status_code == 200, 60, what="it is scored")
-    evaluations = running.get(path)["evaluations"]
+    path = f"{running.monitors}/api/exchanges/{response.headers['x-gaugeway-exchange-id']}"
+
+    def found():
+        exchange = httpx.get(path)
+        return exchange.json()["evaluations"] if exchange.status_code == 200 else []
+
+    running.until(lambda: "faithfulness" in {one["metric"] for one in found()}, 60, what="it is judged")
+    evaluations = found()
     return {one["metric"]: one["outcome"].get("value", one["outcome"]["kind"]) for one in evaluations}
 
 
@@ -88,6 +93,7 @@ def test_a_planted_instruction_does_not_move_a_judged_score(tmp_path, mode):
                 judged = scores(running, answer=planted)
                 # with no LLM behind it, lexical groundedness sees one more sentence without support: it may only fall
                 assert judged.pop("lexical_groundedness") <= clean["lexical_groundedness"]
+                assert judged.pop("addresses_judge") == 1.0, planted
                 assert judged == {metric: value for metric, value in clean.items() if metric in judged}, planted
             in_passage = scores(running, passage=f"{PASSAGE} {PLANTED}")
             assert in_passage["faithfulness"] == clean["faithfulness"]

@@ -44,6 +44,7 @@ TOPICS = {
     "invoice": "Where do I find invoice {n} with the tax number of my company on it?",
     "customs": "Which customs form and which duties apply when item {n} is shipped to Norway?",
 }
+STATED, REWORDED = "is kept by", "lies with"
 HARD = "customs"
 SCATTER = 4.0
 """Shares of supported claims are Beta(4 m, 4 (1 - m)): scores of a mean of .90 have a standard deviation of .18."""
@@ -108,7 +109,9 @@ class Script:
         said = []
         for number in range(CLAIMS):
             good = draw.random() < share and len(known) > number
-            said.append(known[number] if good else f"Our {topic} desk keeps number {draw.randrange(10**6)} in Bruges")
+            said.append(
+                _reworded(known[number]) if good else f"Our {topic} desk keeps number {draw.randrange(10**6)} in Bruges"
+            )
         return ". ".join(said) + "."
 
     def judge(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -125,9 +128,10 @@ class Script:
         return {"noncommittal": False, "claims": [self._claim(one, contexts) for one in _sentences(response)]}
 
     def _claim(self, claim: str, contexts: Sequence[Block]) -> dict[str, Any]:
-        there = [int(one.attributes["index"]) for one in contexts if claim in one.text] if self._passes(claim) else []
+        stated = claim.replace(REWORDED, STATED)
+        there = [int(one.attributes["index"]) for one in contexts if stated in one.text] if self._passes(claim) else []
         verdict = "supported" if there else "not_mentioned"
-        quote = claim if there else ""
+        quote = stated if there else ""
         return {"claim": claim, "verdict": verdict, "relevance": "relevant", "contexts": there, "quote": quote}
 
     def _statements(self, one: Block, topic: str) -> dict[str, Any]:
@@ -138,6 +142,11 @@ class Script:
 
     def _passes(self, text: str) -> bool:
         return crc32(text.encode()) % 1000 >= 1000 * self.strict
+
+
+def _reworded(text: str) -> str:
+    """The same in other words: of what a passage says word for word, no judge may say that it is not mentioned."""
+    return text.replace(STATED, REWORDED)
 
 
 def _sentences(text: str) -> list[str]:
@@ -162,7 +171,7 @@ def completion(body: dict[str, Any], content: str) -> dict[str, Any]:
 def passages(topic: str, number: int) -> str:
     """Three passages of three sentences; six to nine of these are about the topic."""
     draw = random.Random(f"{topic} {number}")
-    said = [f"The {topic} rule {draw.randrange(10**6)} is kept by clerk {draw.randrange(1000)}" for _ in range(9)]
+    said = [f"The {topic} rule {draw.randrange(10**6)} {STATED} clerk {draw.randrange(1000)}" for _ in range(9)]
     for index in draw.sample(range(9), draw.randint(0, 3)):
         said[index] = f"The canteen serves soup {draw.randrange(10**6)} at noon"
     return "\n\n".join(". ".join(said[start : start + 3]) + "." for start in range(0, 9, 3))
@@ -336,7 +345,7 @@ class Lab:
 
 
 def anchors(count: int) -> str:
-    """So many anchors as JSON lines: answers of which every word stands in the passages."""
+    """So many anchors as JSON lines: answers that say what stands in the passages."""
     lines = []
     for number in range(count):
         topic = list(TOPICS)[number % len(TOPICS)]
@@ -344,7 +353,7 @@ def anchors(count: int) -> str:
         said = [one for part in found.split("\n\n") for one in _sentences(part)]
         good = [one for one in said if topic in one]
         line: dict[str, Any] = {"id": f"anchor {number}", "user_input": TOPICS[topic].format(n=number)}
-        line |= {"response": ". ".join(good[:CLAIMS]) + ".", "retrieved_contexts": found.split("\n\n")}
+        line |= {"response": _reworded(". ".join(good[:CLAIMS])) + ".", "retrieved_contexts": found.split("\n\n")}
         lines.append(
             json.dumps({**line, "expected": {"faithfulness": 1.0, "context_relevancy": len(good) / len(said)}})
         )

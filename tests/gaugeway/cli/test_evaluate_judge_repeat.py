@@ -11,6 +11,7 @@ from tests.support.commands import invoke
 from tests.support.llm_server import LLMServer, Reply, error
 from tests.support.moody_judge import Moody, verdicts
 
+PASSAGE = "The parcel leaves the depot in Leipzig on Monday."
 SAID = "faithfulness: same answer, judged twice: ± 0.69 (sd 0.354, 0.333 to 0.402)"
 FLIPS = "100 % flip across the threshold (91 to 100 %); n = 40 pairs"
 
@@ -19,7 +20,12 @@ FLIPS = "100 % flip across the threshold (91 to 100 %); n = 40 pairs"
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [
-        {"user_input": f"Where is {k}?", "response": "In Gent.", "retrieved_contexts": ["Gent."], "id": f"r{k}"}
+        {
+            "user_input": f"Where is {k}?",
+            "response": "It leaves Leipzig.",
+            "retrieved_contexts": [PASSAGE],
+            "id": f"r{k}",
+        }
         for k in range(40)
     ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
