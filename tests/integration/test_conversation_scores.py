@@ -21,7 +21,7 @@ sample_by = "conversation"
 redact = ["phone"]
 
 [monitors]
-conversation_silence_s = 3
+conversation_silence_s = 8
 
 [judge]
 base_url = "{url}/judge/v1"
