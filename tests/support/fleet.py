@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -229,6 +229,10 @@ def wait_closed(url: str, until: float, rule: str = "answers", within_s: float =
     wait_until(closed, within_s)
 
 
+ORDER_LOG10 = 1.0
+"""By how much the order of scores sent at once, and so which of them are neighbours, may move the evidence of 42."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Told:
     """What became of a planted drop: moments count from its first bucket, so that runs can be compared."""
@@ -242,8 +246,10 @@ class Told:
     alarm_s: float
 
     def same_as(self, other: Told) -> bool:
-        """Whether it is the same but for the order in which scores were added up."""
-        mine, others = astuple(self), astuple(other)
+        """Whether it is the same but for the order of the scores of a bucket, which says how much neighbours share."""
+        mine, others = (astuple(replace(one, evidence_log10=0.0)) for one in (self, other))
+        if abs(self.evidence_log10 - other.evidence_log10) > ORDER_LOG10:
+            return False
         return all(math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-6) for one, two in zip(mine, others, strict=True))
 
 
