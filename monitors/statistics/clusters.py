@@ -53,7 +53,7 @@ class ClusterMean(NamedTuple):
 
     score: float
     weight: float
-    n: int
+    n: int = 1
     earlier: float = 0.0
     shrinkage: float = 0.0
 
@@ -125,6 +125,14 @@ class DesignEffect:
         self._groups = keep * self._groups + (before == 0)
         self._companions = keep * self._companions + n * (n - 1 + 2 * before)
         return earlier + total
+
+    def add_alone(self, deviations: Sequence[float]) -> None:
+        """Take in scores of a bucket that have no companions."""
+        n, squares = len(deviations), sum(deviation * deviation for deviation in deviations)
+        keep = _kept(n)
+        self._n, self._groups = keep * self._n + n, keep * self._groups + n
+        self._clusters, self._scores = keep * self._clusters + squares, keep * self._scores + squares
+        self._companions *= keep
 
     @property
     def state(self) -> tuple[float, ...]:
@@ -221,6 +229,13 @@ class IntraclassCorrelation:
                 self._pair((deviation * deviation - own) / (n * (n - 1)))
             if earlier is not None:
                 self._pair((total / n - centre) * (earlier - centre))
+        self._add(n, total, squares)
+
+    def add_alone(self, scores: Sequence[float]) -> None:
+        """Take in scores of a bucket that have no companions."""
+        self._add(len(scores), sum(scores), sum(x * x for x in scores))
+
+    def _add(self, n: int, total: float, squares: float) -> None:
         keep = _kept(n)
         self._w, self._x, self._xx = keep * self._w + n, keep * self._x + total, keep * self._xx + squares
 
@@ -288,6 +303,8 @@ class Clusters:
         """
         self._now = max(self._now, at)
         self._forget()
+        if not any(names):
+            return self._alone(scores, weights)
         groups: dict[str | int, list[int]] = {}
         is_cluster = cache(self._is_cluster)  # the counts change after the bucket
         for index, some in enumerate(names):
@@ -299,6 +316,14 @@ class Clusters:
         ]
         self._count(names)
         return found
+
+    def _alone(self, scores: Sequence[float], weights: Sequence[float]) -> list[ClusterMean]:
+        """Do what `means` does with scores without names, all at once."""
+        if (centre := self.correlation.centre) is not None:
+            self.effect.add_alone([weight * (score - centre) for score, weight in zip(scores, weights, strict=True)])
+        self.correlation.add_alone(scores)
+        self._count([None] * len(scores))
+        return list(map(ClusterMean, scores, weights))
 
     def _mean(self, name: str | int, scores: list[float], weights: list[float], r: float) -> ClusterMean:
         n, total = len(scores), sum(scores)
@@ -341,7 +366,7 @@ class Clusters:
                 self._names[name] = self._names.get(name, 0) + 1
                 self._first.setdefault(name, self._count_of_all)
         self._scores += len(names)
-        with_session = sum(bool(name_of(some, SESSION)) for some in names)
+        with_session = sum(f" {SESSION}" in f" {some}" for some in names)
         self.named += (with_session - len(names) * self.named) / max(self._scores, len(names))
         self._count_of_all += len(names)
         if self._scores >= HORIZON:

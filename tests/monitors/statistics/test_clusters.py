@@ -280,3 +280,16 @@ def test_names_that_most_scores_have_are_no_groups():
     assert groups_of(names) == [i // 2 * 2 for i in range(40)]
     assert groups_of(["k:all"] * 40) == list(range(40))
     assert groups_of([None, None, "q:rare"] + ["u:a"] * 2) == [0, 1, 2, 3, 3]
+
+
+def test_scores_without_names_count_as_scores_of_clusters_that_have_no_others():
+    rng = np.random.default_rng(5)
+    unnamed, named = Clusters(), Clusters()
+    for index in range(50):
+        scores = rng.random(SIZE).tolist()
+        alone = unnamed.means(scores, [0.5] * SIZE, [None] * SIZE, at=SECONDS * index)
+        apart = named.means(scores, [0.5] * SIZE, [f"s:{index}-{k}" for k in range(SIZE)], at=SECONDS * index)
+        assert alone == apart
+    # those of a bucket are forgotten together, as those of a cluster are; of the first bucket no mean is known
+    assert unnamed.correlation.state == pytest.approx(named.correlation.state, rel=0.01)
+    assert unnamed.effect.state == pytest.approx(named.effect.state, rel=0.05)
