@@ -311,6 +311,7 @@ def examine(config: Shared, problems: Problems) -> None:
         problems.extend([line for needed, line in found.idle if not problems.cover(f"{needed}: ")])
         problems.warnings += anchor_warnings(judge_settings, judging, found.catalogue)
         problems.warnings += _removed_rules(config, found.catalogue)
+        problems.warnings += [note for note in found.catalogue.notes if note.startswith("metrics.")]
     catalogue = build({}, None, None) if found is None else found.catalogue
     queue = problems.attempt(lambda: _queue(config, Path()), "queue")
     store = problems.attempt(lambda: _store(config, Path()), "store")

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
+import msgspec
+
 from gaugeway.extensions import load, reason, registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
@@ -24,6 +26,7 @@ from monitors.metrics.decided import CANNOT, Anchored, Decisions, Disagreement
 from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
+from monitors.statistics.calibration import Calibration
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
@@ -158,6 +161,12 @@ class _Builder:
         if named is None:
             self._names.append(f"metrics.{name}: unknown metric{hint(name, known())}")
             return
+        try:
+            if settings.calibration is not None:
+                Calibration.parse(settings.calibration)
+        except ValueError as error:
+            self._problems.append(f"metrics.{name}.calibration: {error}")
+            settings = msgspec.structs.replace(settings, calibration=None)
         factory = self._factory(name, named)
         if settings.enabled and not self._made(name, settings, named, factory, asked_for=asked_for) and asked_for:
             self._unmade.add(name)

@@ -349,8 +349,8 @@ def _metrics(
         raise ConfigError([f"metrics: {why.get(name, f'{name} cannot run')}" for name in lost])
     if len(known) < len(enabled):
         raise ConfigError(["metrics: two metrics have the same name"])
-    notes = catalogue.notes if wanted is None or ALL in wanted else ()
-    return enabled, tuple(notes)
+    everything = wanted is None or ALL in wanted
+    return enabled, tuple(note for note in catalogue.notes if everything or note.startswith("metrics."))
 
 
 def _is_import(name: str) -> bool:

@@ -47,7 +47,7 @@ class Calibration:
         ends = (*made.scores[:1], *made.values[:1], 1.0 - max((0.0, *made.scores, *made.values)))
         rising = all(list(some) == sorted(some) for some in (made.scores, made.values))
         if not (numbers and len(numbers) % 2 == 0 and rising and min(ends) >= 0.0):
-            raise ValueError("not a map that `gaugeway judge check` proposed")
+            raise ValueError("expected pairs of a score and its value, all in [0, 1], neither of them falling")
         return made
 
     def __str__(self) -> str:

@@ -29,6 +29,9 @@ from monitors.metrics.judged.single_flight import SingleFlight
 
 Question: TypeAlias = Literal["claims", "held_against", "relevance", "contradicted", "statements"]
 C = TypeVar("C")
+T = TypeVar("T", str, answers.FusedClaim)
+_FINAL = " .!?\u2026\u3002\uff01\uff1f\u061f\u0964"
+"""Punctuation that ends a claim, and says nothing of what it claims."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +163,7 @@ class Verdicts(ABC):
         given = [sample.contexts[index].text for index in sent_contexts(sample)]
         for template in (self._claims, self._again):
             asked: Asked[Any] = await template.ask(self._judge, sample, data, self.answer)
-            claims = [claim for claim in asked.answer.claims if _text(claim).strip()]
+            claims = _once(asked.answer.claims)
             around = [_around(sample), asked.standalone or ""]
             faults = [fault_of_claim(self.task, _text(claim), sample.response, around, given) for claim in claims]
             refused = [kind for kind in faults if kind is not None]
@@ -264,6 +267,15 @@ class Separate(Verdicts):
         sent = sent_contexts(sample)
         checks = Checks(len(sent))
         return tuple((await complete(ask, sent, checks, fault)).values()), checks
+
+
+def _once(claims: Iterable[T]) -> list[T]:
+    """Return the claims with a text, the first of those that differ in case, white space and final punctuation only."""
+    first: dict[str, T] = {}
+    for claim in claims:
+        if text := " ".join(_text(claim).split()).casefold():
+            first.setdefault(text.rstrip(_FINAL) or text, claim)
+    return list(first.values())
 
 
 def _text(claim: str | answers.FusedClaim) -> str:

@@ -13,6 +13,7 @@ from litestar import Litestar
 
 from gaugeway.cli.main import main
 from gaugeway.records import Context, Evaluation, Sample, Score, Supplement
+from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Metric
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.stores import Query
@@ -306,8 +307,8 @@ async def test_the_api_returns_the_same(labelled):
     assert check["proposal"]["better"] is True
 
 
-def run_command(*arguments):
-    return CliRunner().invoke(main, ["judge", "check", *map(str, arguments)])
+def run_command(*arguments, command=("judge", "check")):
+    return CliRunner().invoke(main, [*command, *map(str, arguments)])
 
 
 def test_the_command_prints_toml_that_switches_the_map_on(tmp_path, labelled, monkeypatch):
@@ -403,3 +404,45 @@ def test_a_calibration_that_is_no_map_is_an_error_of_the_configuration(tmp_path,
         problems = problems_of(f'[metrics.faithfulness]\ncalibration = "{text}"\n')
         expected = "metrics.faithfulness.calibration: expected a map that `gaugeway judge check` proposed"
         assert expected in problems
+
+
+ROW = {"question": "How long?", "answer": "Two years.", "contexts": ["The warranty is two years."]}
+BAD_MAPS = {
+    "falls": "isotonic 0f0f0f0f: 0.0 0.9 1.0 0.1",
+    "scores fall": "isotonic 0f0f0f0f: 1.0 0.1 0.0 0.9",
+    "above 1": "platt 0f0f0f0f: 0.0 0.1 1.0 1.5",
+    "below 0": "platt 0f0f0f0f: 0.0 -0.1 1.0 0.5",
+    "odd count": "isotonic 0f0f0f0f: 0.0 0.1 1.0",
+    "no number": "isotonic 0f0f0f0f: 0.0 0.1 1.0 0..9",
+}
+
+
+@pytest.mark.parametrize("text", BAD_MAPS.values(), ids=BAD_MAPS)
+def test_a_map_that_falls_leaves_the_scale_or_has_an_odd_count_is_refused(tmp_path, monkeypatch, text):
+    """By `check`, `serve` and `evaluate`, whether or not a judge is there for the metric."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("faithfulness", "lexical_groundedness"):
+        config = f'[metrics.{name}]\ncalibration = "{text}"\n'
+        assert any(line.startswith(f"metrics.{name}.calibration: ") for line in problems_of(config))
+        with pytest.raises(ConfigError) as refused:
+            build({name: Metric(calibration=text)}, None, None)
+        assert [problem.partition(":")[0] for problem in refused.value.problems] == [f"metrics.{name}.calibration"]
+    (tmp_path / "gaugeway.toml").write_text(config)
+    (tmp_path / "rows.jsonl").write_text(json.dumps(ROW))
+    found = run_command("rows.jsonl", "--metrics", "lexical_groundedness", command=["evaluate"])
+    assert found.exit_code == 2
+    assert "metrics.lexical_groundedness.calibration: " in found.output
+
+
+def test_a_map_of_another_version_is_a_note_of_evaluate(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    map_ = "isotonic 00000000: 0.0 0.2 1.0 0.8"
+    upstream = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
+    (tmp_path / "gaugeway.toml").write_text(f'{upstream}[metrics.lexical_groundedness]\ncalibration = "{map_}"\n')
+    (tmp_path / "rows.jsonl").write_text(json.dumps(ROW))
+    warned = CliRunner().invoke(main, ["check", "--config", "gaugeway.toml"])
+    assert (warned.exit_code, "lexical_groundedness.calibration is not used" in warned.stderr) == (0, True)
+    for words in ((), ("--metrics", "lexical_groundedness")):
+        found = run_command("rows.jsonl", *words, command=["evaluate"])
+        assert found.exit_code == 0, found.output
+        assert "metrics.lexical_groundedness.calibration is not used: fitted for another version" in found.output

@@ -113,7 +113,7 @@ def test_scores_that_say_the_opposite_become_the_base_rate():
     ],
 )
 def test_a_text_that_is_no_map_is_refused(text):
-    with pytest.raises(ValueError, match=r"not a map that|could not convert"):
+    with pytest.raises(ValueError, match=r"expected pairs of|could not convert"):
         Calibration.parse(text)
 
 

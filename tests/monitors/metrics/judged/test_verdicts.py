@@ -292,6 +292,21 @@ def test_what_there_is_nothing_to_judge_in_is_skipped(mode, changes, reasons):
     assert said == reasons
 
 
+REPEATED = ["the lamp is splash-proof", "The lamp  is\nSplash-proof! ", "The lamp is splash-proof\u3002"]
+
+
+@pytest.mark.parametrize("mode", [Fused, Separate])
+async def test_a_claim_that_the_judge_repeats_counts_once(mode):
+    """Whatever its case, white space and final punctuation; the first counts, with its own verdict."""
+    again = [(text, "not_mentioned", [], "", "irrelevant") for text in REPEATED]
+    once, repeated = same_verdicts(CLAIMS), same_verdicts([*CLAIMS, *again, *CLAIMS[:1]])
+    wanted = [await metric.score(sample()) for metric in four(once, mode)]
+    assert [await metric.score(sample()) for metric in four(repeated, mode)] == wanted
+    other = [*CLAIMS, ("The lamp isn't splash-proof.", "not_mentioned", [], "", "irrelevant")]
+    judged = await mode(same_verdicts(other)).claims(sample())
+    assert [claim.claim for claim in judged.claims] == [claim for claim, *_ in other], "one word makes another claim"
+
+
 @pytest.mark.parametrize("mode", [Fused, Separate])
 def test_a_response_without_claims_is_skipped_and_contradicts_nothing(mode):
     faithfulness, hallucination, _, relevancy = four(same_verdicts([]), mode)
