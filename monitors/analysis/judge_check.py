@@ -110,8 +110,8 @@ class Proposal:
 class JudgeCheck:
     """One metric's scores by one version and judge beside the truth: "rating", "reference" or a metric.
 
-    `reliability` is that of the raw scores, `in_force` that of the stored ones where they are calibrated. `left_out`
-    labels are about scores of another version or judge.
+    `kappa` is None where judge or people gave one verdict only. `reliability` is that of the raw scores, `in_force`
+    that of the stored ones where they are calibrated. `left_out` labels are about scores of another version or judge.
     """
 
     metric: str
@@ -186,7 +186,7 @@ def _check(metric: str, source: str, everything: Sequence[Judged]) -> JudgeCheck
     verdicts = Counter((judged.passed, judged.judged) for judged in found)
     table = [[verdicts[passed, judged] for judged in (True, False)] for passed in (True, False)]
     counts = len(found), len(everything) - len(found)
-    agreed = kappa(table) if len(verdicts) > 1 else None
+    agreed = kappa(table) if all(len(set(words)) > 1 for words in zip(*verdicts, strict=True)) else None
     before, proposal = reliability(raw, truth), _proposal(raw, truth, digest(*made_by))
     after = reliability(stored[mapped], truth[mapped]) if mapped.any() else None
     groups, cases = tuple(_groups(found)), tuple(_cases(found))

@@ -169,7 +169,8 @@ def kappa(table: Sequence[Sequence[int]] | Array) -> Interval:
     `table[i][j]` counts the items rated i by the first rater and j by the second. The interval is the
     large-sample one, kappa -+ z se, cut to [-1, 1]. References: J. Cohen (1960), Educ. Psychol. Meas. 20; Fleiss, Cohen
     & Everitt (1969), Psychol. Bull. 72 (the se). Raises ValueError for a table that is not square, has a negative count
-    or no item, or has every item in one class, where chance agrees as well.
+    or no item, or where a rater puts every item in one class: then chance agrees as often, and the interval would be 0
+    wide.
 
     >>> found = kappa([[40, 10], [5, 45]])
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
@@ -182,8 +183,8 @@ def kappa(table: Sequence[Sequence[int]] | Array) -> Interval:
     p = counts / n
     rows, columns = p.sum(axis=1), p.sum(axis=0)
     agreed, chance = float(np.trace(p)), float(rows @ columns)
-    if chance >= 1.0:
-        raise ValueError("kappa is undefined: both raters put every item in one class")
+    if max(counts.sum(axis=0).max(), counts.sum(axis=1).max()) >= n:
+        raise ValueError("kappa is undefined: a rater put every item in one class")
     value = (agreed - chance) / (1.0 - chance)
     both = rows[None, :] + columns[:, None]
     on = float((np.diag(p) * (1.0 - (rows + columns) * (1.0 - value)) ** 2).sum())

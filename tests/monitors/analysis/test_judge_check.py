@@ -311,6 +311,18 @@ def run_command(*arguments, command=("judge", "check")):
     return CliRunner().invoke(main, [*command, *map(str, arguments)])
 
 
+@pytest.mark.parametrize(("constant", "who"), [("judge", "the judge"), ("people", "people")])
+def test_kappa_cannot_be_told_where_one_side_gave_one_verdict(tmp_path, monkeypatch, constant, who):
+    monkeypatch.chdir(tmp_path)
+    mixed = [number % 3 > 0 for number in range(40)]
+    path = tmp_path / "store.db"
+    began = fill(path, [(0.9, good) if constant == "judge" else (0.9 * good, True) for good in mixed])
+    assert checked(path, began)[0].kappa is None
+    shown = run_command("--data-dir", tmp_path).stdout
+    assert f"| kappa | | cannot be told: {who} gave one verdict only | - | 40 |" in shown
+    assert "0.00 to 0.00" not in shown
+
+
 def test_the_command_prints_toml_that_switches_the_map_on(tmp_path, labelled, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path, _ = labelled

@@ -50,6 +50,13 @@ def test_full_agreement_is_one_and_independent_raters_are_near_zero():
     assert kappa([[25, 25], [25, 25]]).value == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize("table", [[[0, 40], [0, 10]], [[0, 0], [9, 3]], [[12, 4, 3], [0, 0, 0], [0, 0, 0]]])
+def test_a_rater_with_one_class_leaves_kappa_undefined_whatever_the_other_one_says(table):
+    """The formula gives 0 with an interval of no width, as if that were certain."""
+    with pytest.raises(ValueError, match="kappa is undefined: a rater put every item in one class"):
+        kappa(table)
+
+
 @pytest.mark.parametrize("table", [[[1, 2]], [[0, 0], [0, 0]], [[5, -1], [0, 5]], [[7, 0], [0, 0]], []])
 def test_a_table_that_tells_nothing_is_refused(table):
     with pytest.raises(ValueError, match=r"rater|table"):
