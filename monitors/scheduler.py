@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import socket
@@ -21,6 +22,7 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config, Judge, Sampled, Shared
 from gaugeway.signals import RISING, SIGNALS
 from gaugeway.signals import enabled as enabled_signals
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.joining import SOURCES
 from gaugeway.storage.leader import Alone, Leader, while_leading
 from gaugeway.storage.queues import Queue
@@ -29,10 +31,10 @@ from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
-from monitors.analysis.quality import Covariates, Quality, covariates, estimate, largest
+from monitors.analysis.quality import Covariates, Quality, covariates, estimate, largest, two_tiers, with_spend
 from monitors.analysis.recent_sums import GrowingWindow, RecentSums
 from monitors.evaluation.backpressure import JudgePace
-from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, TIMEOUT_S, BudgetFactor, Evaluator, evaluate
+from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, TIMEOUT_S, BudgetFactor, Evaluator, evaluate, judge_of
 from monitors.evaluation.first_exchange import has_exchange, log_first
 from monitors.evaluation.judge_marks import AUDIT_EVERY_S, MARK_EVERY_S, PromptMarking, audits_per_day, open_audits
 from monitors.evaluation.judge_repeats import JudgeRepeats
@@ -302,6 +304,7 @@ class Scheduler:
                 {
                     "name": enabled.metric.name,
                     "version": enabled.metric.version,
+                    "judge": judge_of(enabled.metric),
                     "rate": enabled.rate,
                     "threshold": enabled.threshold,
                     "objective": enabled.objective,
@@ -417,7 +420,11 @@ class Scheduler:
         helped = await self._covariates.helped(window, now, wanted)
         effects = self._engine.design_effects()
         found = estimate(summaries, helped, effects, window_s=window_s)
-        self._quality = await self._growing.grown(found, now, effects, waiting.oldest_started_at)
+        grown = await self._growing.grown(found, now, effects, waiting.oldest_started_at)
+        if tiers := two_tiers(self._catalogue.by_name):
+            with contextlib.suppress(Unsupported):  # then the spend is not known
+                grown = with_spend(grown, await self.store.spent(window), tiers)
+        self._quality = grown
         targets = {enabled.metric.name: (enabled.objective, enabled.threshold) for enabled in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, targets)
         self._instruments.show_capture(self._capture.captured())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from gaugeway.signals import SIGNALS
-from gaugeway.storage.stores import PairedSums, Query, Summary
-from monitors.metrics import ANCHOR
+from gaugeway.storage.stores import PairedSums, Query, Spent, Summary
+from monitors.metrics import ANCHOR, DISAGREEMENT
 from monitors.metrics.registry import declared, names
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
 from monitors.statistics.control_variate import Fit, Powered, fitted, powered
@@ -26,6 +27,12 @@ def covariates() -> list[str]:
     """Return the metrics without a judge that are computed for all traffic, the better covariate first."""
     ranks = {name: declared(name, "covariate_rank") for name in names()}
     return sorted((name for name, rank in ranks.items() if rank is not None), key=ranks.__getitem__)
+
+
+def two_tiers(names: Iterable[str]) -> list[str]:
+    """Return the metrics among `names` that both decisions and the anchor judge, sorted."""
+    known = frozenset(names)
+    return sorted(name for name in known if name + ANCHOR in known)
 
 
 class Pairs(Protocol):
@@ -90,7 +97,7 @@ class Covariates:
         self._store = store
         self._window_s = window_s
         known = frozenset(names)
-        tiers = [(name, name + ANCHOR) for name in sorted(known) if name + ANCHOR in known]
+        tiers = [(name, name + ANCHOR) for name in two_tiers(known)]
         plain: list[tuple[str, str | None]] = [(name, None) for name in covariates() if name in known]
         self._fits = {pair: _Fits() for pair in [*tiers, *plain]}
 
@@ -137,8 +144,11 @@ class Quality:
     do not decide. `coverage_ratio` is the share of
     applicable samples with a score (the others failed). With `method` "powered" the estimate uses the metric
     `covariate`: `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without
-    it. `design_effect`, at least 1, is the factor by which clusters (sessions, users, ...) widen the variance; `n_eff`
-    is already divided by it. It is that of the stream that an alert rule watches; 1 where no rule does.
+    it, `alone_low` to `alone_high` the interval around `alone_mean` without it.
+    `design_effect`, at least 1, is the factor by which clusters (sessions, users, ...) widen the variance; `n_eff`
+    is already divided by it. It is that of the stream that an alert rule watches; 1 where no rule does. Of metrics
+    judged in two tiers, `usd_window` is what judging cost in `monitors.window_s`, `usd_per_1000` for 1,000 scores; None
+    without a price.
     """
 
     app: str
@@ -158,6 +168,11 @@ class Quality:
     saving: float | None = None
     covariate: str | None = None
     design_effect: float = 1.0
+    alone_mean: float | None = None
+    alone_low: float | None = None
+    alone_high: float | None = None
+    usd_window: float | None = None
+    usd_per_1000: float | None = None
 
 
 def estimate(
@@ -185,6 +200,30 @@ def estimate(
     ]
 
 
+def with_spend(found: Sequence[Quality], spent: Iterable[Spent], tiers: Collection[str]) -> Sequence[Quality]:
+    """Return the estimates, those of the metrics `tiers` with what their judges cost.
+
+    A call answers several metrics, and the first pays for it: what a tier cost is divided among its metrics by scores.
+    """
+    tier_of = dict.fromkeys(tiers, "") | {name + end: ANCHOR for name in tiers for end in (ANCHOR, DISAGREEMENT)}
+    usd, scores, own = defaultdict[Key, float](float), Counter[Key](), Counter[Key]()
+    for row in spent:
+        if (tier := tier_of.get(row.metric)) is not None:
+            usd[row.app, tier] += row.usd
+            if not row.metric.endswith(DISAGREEMENT):
+                scores[row.app, tier] += row.scores
+                own[row.app, row.metric] += row.scores
+
+    def priced(quality: Quality) -> Quality:
+        key, n = (quality.app, tier_of.get(quality.metric, "")), own[quality.app, quality.metric]
+        if quality.slice or not (n and usd[key]):
+            return quality
+        each = usd[key] / scores[key]
+        return replace(quality, usd_window=each * n, usd_per_1000=1000.0 * each)
+
+    return [priced(quality) for quality in found]
+
+
 def largest(summaries: Sequence[Summary], most: int = MAX_STREAMS) -> Sequence[Summary]:
     """Return the `most` summaries with the most scores: clients choose app names, so their number is unbounded."""
     if len(summaries) <= most:
@@ -201,6 +240,7 @@ def _quality(summary: Summary, helped: Helped | None, effect: float, window_s: f
     if known is not None:
         known = known.widened(effect)
     low, mean, high = _interval(known)
+    alone = _interval(found.widened(effect)) if use is not None and found is not None else (None, None, None)
     fixed_low, fixed_high = closed_window(known) if known is not None and mean is not None else (None, None)
     return Quality(
         app=summary.app,
@@ -220,6 +260,9 @@ def _quality(summary: Summary, helped: Helped | None, effect: float, window_s: f
         saving=better.saving if better is not None else None,
         covariate=helped.covariate if helped is not None and use is not None else None,
         design_effect=effect,
+        alone_low=alone[0],
+        alone_mean=alone[1],
+        alone_high=alone[2],
     )
 
 

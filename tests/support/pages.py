@@ -29,6 +29,7 @@ from monitors.api.alerts import alert_handlers, rule_handlers
 from monitors.api.app import admin_app
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.templates import template_handlers
+from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
@@ -240,7 +241,9 @@ async def world(
         lower_is_better=lambda name: name == "hallucination",
         observer=AlertGauges(instruments),
     )
-    catalogue = build(config.metrics, Scripted({}) if config.judge.base_url else None, None, config.judge.mode)
+    judging = open_judge(config.judge, instruments) if config.judge.kind == "decisions" else None
+    judge = judging.judge if judging else Scripted({}) if config.judge.base_url else None
+    catalogue = build(config.metrics, judge, None, config.judge.mode)
     plane = Scheduler(
         config,
         queue=queue,
@@ -249,6 +252,7 @@ async def world(
         engine=engine,
         exporters=[],
         instruments=instruments,
+        judging=judging,
     )
     site = Site(
         insight=plane,

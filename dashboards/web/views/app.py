@@ -25,7 +25,9 @@ from dashboards.web.toolbar import TimeRange, address, time_range
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query
 from monitors.alerting.rule_watch import ALL
+from monitors.analysis.quality import Quality, two_tiers
 from monitors.analysis.series import SeriesGroup, SeriesQuery, chosen_step, marks_of, reference_lines
+from monitors.metrics import ANCHOR, DISAGREEMENT
 
 MAX_NAME = 300
 MAX_CHARTS = 24
@@ -137,6 +139,36 @@ async def is_known(site: Site, app: str, metrics: Sequence[str]) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class TwoTiers:
+    """A metric's estimates by decisions on every answer, by the LLM on a sample, and of their difference; its drift."""
+
+    decisions: Quality
+    anchor: Quality
+    difference: Quality
+    drift: str
+
+    @property
+    def usd(self) -> tuple[float, float] | None:
+        """What both judges cost in USD: in the window, and for 1,000 answers by decisions; None without both prices."""
+        cheap, dear = self.decisions.usd_window, self.anchor.usd_window
+        if cheap is None or dear is None:
+            return None
+        return cheap + dear, (self.decisions.usd_per_1000 or 0.0) * (1.0 + dear / cheap)
+
+
+def tiers_of(site: Site, app: str, enabled: Sequence[str]) -> list[TwoTiers]:
+    """The metrics of an app that decisions and an LLM judge."""
+    known = {quality.metric: quality for quality in site.insight.quality() if quality.app == app and not quality.slice}
+    states, found = site.insight.states(), []
+    for name in two_tiers(enabled):
+        names = [name, name + ANCHOR, name + DISAGREEMENT]
+        rows = [known.get(each) or Quality(app=app, metric=each, n=0, n_eff=0.0, coverage_ratio=0.0) for each in names]
+        if any(row.n for row in rows):
+            found.append(TwoTiers(*rows, states.get((app, names[-1]), "unwatched")))
+    return found
+
+
 def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site) -> Markup:
     """The chart of a metric that is shown without JavaScript; empty without means."""
     query = asked.query(metric)
@@ -245,6 +277,9 @@ def app_handlers(site: Site) -> list[Any]:
             more_charts=max(0, len(metrics) - MAX_CHARTS),
             metrics=metrics,
             alerts=firing,
+            tiers=tiers_of(site, name, [metric["name"] for metric in about["metrics"]]),
+            judges={metric["name"]: metric["judge"] for metric in about["metrics"]},
+            window_s=site.config.monitors.window_s,
             dimensions=dimensions(site, name, asked.by),
             height=HEIGHT,
             rows=MAX_TABLE_ROWS,

@@ -25,6 +25,7 @@ from gaugeway.storage.stores import (
     SampleField,
     ScoreHistogram,
     ScoreSums,
+    Spent,
     Spreads,
     Summary,
     ratings,
@@ -179,6 +180,9 @@ class SqlStore(rows.Lenient, EngineStore):
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         return await self._rows.paired(query, cheap)
+
+    async def spent(self, query: Query) -> Sequence[Spent]:
+        return [Spent(*row) for row in await self._fetch(*self.conditions(query).statement("spent"))]
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self._fetch(*self.conditions(query).statement("ratings"))

@@ -182,6 +182,18 @@ class OutcomeCount:
     n: int
 
 
+class Spent(NamedTuple):
+    """The USD that the evaluations of one app and metric cost, whatever their outcome, and how many `scores` they are.
+
+    A call that several metrics share is paid by the one that made it.
+    """
+
+    app: str
+    metric: str
+    usd: float
+    scores: int
+
+
 class Spreads(NamedTuple):
     """Counted scores; whether these are all, or what could be counted within the time that was given."""
 
@@ -305,6 +317,10 @@ class Store(Protocol):
         Where it is Unsupported, read the points instead.
         """
         raise Unsupported("sums of scores")
+
+    async def spent(self, query: Query) -> Sequence[Spent]:
+        """Return what the evaluations in the query's time and app cost; its other fields do not count."""
+        raise Unsupported("spend by metric")
 
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
         """Return histograms of the scores in the query's time, app and metric; its other fields do not count.

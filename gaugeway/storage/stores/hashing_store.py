@@ -22,6 +22,7 @@ from gaugeway.storage.stores import (
     Query,
     SampleField,
     ScoreSums,
+    Spent,
     Spreads,
     Store,
     Summary,
@@ -119,6 +120,9 @@ class HashingStore(Store):
 
     async def scored(self, query: Query) -> Sequence[ScoreSums]:
         return await self._store.scored(query)
+
+    async def spent(self, query: Query) -> Sequence[Spent]:
+        return await self._store.spent(query)
 
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
         return await self._store.spread(query, by, within_s)

@@ -106,6 +106,11 @@ SELECT app, metric, outcome, if(outcome = 'score', '', reason) AS why, count()
 FROM evaluations FINAL WHERE {within} AND metric NOT IN ({signals}) GROUP BY app, metric, outcome, why
 SETTINGS do_not_merge_across_partitions_select_final = 1
 
+-- name: spent
+SELECT app, metric, sum(cost_usd), countIf(outcome = 'score')
+FROM evaluations FINAL WHERE {within} AND metric NOT IN ({signals}) GROUP BY app, metric
+SETTINGS do_not_merge_across_partitions_select_final = 1
+
 -- name: exchanges
 SELECT app, '', multiIf(scores > 0, 'score', failures > 0, 'failed', skips > 0, 'skipped', 'none') AS ended,
     multiIf(scores > 0, '', failures > 0, failure, skips > 0, skip, '') AS why, count()

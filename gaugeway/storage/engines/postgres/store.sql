@@ -151,6 +151,10 @@ GROUP BY app, metric, slice, version, judge, rate, k
 SELECT app, metric, outcome, CASE WHEN outcome = 'score' THEN '' ELSE reason END AS why, count(*)
 FROM evaluations WHERE {within} AND metric NOT IN ({signals}) GROUP BY app, metric, outcome, why
 
+-- name: spent
+SELECT app, metric, sum(cost_usd), count(*) FILTER (WHERE outcome = 'score')
+FROM evaluations WHERE {within} AND metric NOT IN ({signals}) GROUP BY app, metric
+
 -- name: exchanges
 SELECT app, '', outcome, CASE WHEN outcome = 'score' THEN '' ELSE coalesce(failure, skip, '') END AS why, count(*)
 FROM (

@@ -135,6 +135,10 @@ SELECT app, metric, outcome, CASE WHEN outcome = 'score' THEN '' ELSE reason END
 FROM evaluations INDEXED BY evaluations_started_at WHERE {within} AND metric NOT IN ({signals})
 GROUP BY app, metric, outcome, why
 
+-- name: spent
+SELECT app, metric, total(cost_usd), count(*) FILTER (WHERE outcome = 'score')
+FROM evaluations INDEXED BY evaluations_started_at WHERE {within} AND metric NOT IN ({signals}) GROUP BY app, metric
+
 -- name: exchanges
 SELECT app, '', outcome, CASE WHEN outcome = 'score' THEN '' ELSE coalesce(failure, skip, '') END AS why, count(*)
 FROM (

@@ -7,14 +7,22 @@ import re
 import time
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from dashboards.web.app_readings import HeatMap, HeatMapReader, drawn, mean, percentile, traffic_of
 from dashboards.web.format import iso
 from gaugeway.records import Evaluation, Sample, Score, Usage
+from gaugeway.settings.shared import Config, Endpoint, Judge
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.pages import EVIL, world
 
+TIERS = Judge(
+    kind="decisions",
+    base_url="http://127.0.0.1:1/v1",
+    model="luna",
+    anchor=Endpoint(base_url="http://127.0.0.1:1/v1", model="gpt-5"),
+)
 NOW = 1_790_000_000.0
 HOUR = 3600.0
 
@@ -252,3 +260,92 @@ async def test_the_metric_that_is_shown_does_not_depend_on_the_range(tmp_path):
         assert "faithfulness by model" in page.words
         chosen = [attributes for tag, attributes in page.elements if tag == "option" and "selected" in attributes]
         assert chosen
+
+
+async def two_tiers(w, count, *, every=4, usd=(0.0003, 0.006), seed=5):
+    """Answers of the last 50 minutes, judged by decisions, and a share by the LLM; one metric pays for the calls."""
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        sample = Sample(id=f"t{number}", started_at=time.time() - 3000.0 * (number + 0.5) / count, app="shop")
+        scores = []
+        for place, (name, mean) in enumerate((("faithfulness", 0.8), ("answer_relevancy", 0.6))):
+            llm = float(rng.random() < mean)
+            cheap = 0.6 * llm + 0.3 * rng.random()
+            scores.append((name, cheap, 1.0, "luna", usd[0] if place == 0 else 0.0))
+            if number % every == 0:
+                scores.append((f"{name}~anchor", llm, 1.0 / every, "gpt-5", usd[1] if place == 0 else 0.0))
+                scores.append((f"{name}~disagreement", (cheap - llm + 1.0) / 2.0, 1.0 / every, None, 0.0))
+        rows = [
+            Evaluation(
+                sample_id=sample.id, metric=name, version="1", outcome=Score(value), rate=rate, judge=judge, cost_usd=cost
+            )
+            for name, value, rate, judge, cost in scores
+        ]
+        await w.store.add(sample, rows)
+    await w.look()
+
+
+async def tier_rows(w):
+    """The cells of the table of tiers, by metric and row; and the estimates that the API gives."""
+    page = await w.page("/apps/shop?since=6h")
+    rows, name = {}, ""
+    for row in next(table for table in page.tables if table[0][0][-1] == "Metric" and table[0][1][-1] == "By")[1:]:
+        texts = [" ".join(cell[-1].split()) for cell in row]
+        if len(texts) == 9:
+            name, *texts = texts
+        rows[name, texts[0]] = texts[1:]
+    return rows, {row["metric"]: row for row in (await w.client.get("/api/metrics")).json() if not row["slice"]}
+
+
+async def test_decisions_the_llm_and_both_together_stand_side_by_side(tmp_path):
+    async with world(tmp_path, config=Config(judge=TIERS)) as w:
+        await two_tiers(w, 800)
+        rows, api = await tier_rows(w)
+    assert {name for name, _ in rows} == {"faithfulness", "answer_relevancy"}, "the app has no scores of others"
+    for name, mean in (("faithfulness", 0.8), ("answer_relevancy", 0.6)):
+        decided, alone, both = (rows[name, by] for by in ("decisions", "LLM alone", "LLM with decisions"))
+        assert (decided[0], alone[0], both[0]) == ("luna", "gpt-5", "gpt-5")
+        assert (decided[1], alone[1], both[1]) == ("800", "200", "200")
+        assert float(alone[4]) > 1.3 * float(both[4]) > 0.0, "the covariate narrows the interval"
+        low, high = map(float, both[3].split(" to "))
+        assert low < mean < high
+        anchor = api[f"{name}~anchor"]
+        assert anchor["covariate"] == name
+        assert f"{anchor['alone_low']:.3f} to {anchor['alone_high']:.3f}" == alone[3]
+        assert f"{anchor['ci_low']:.3f} to {anchor['ci_high']:.3f}" == both[3]
+        assert decided[5:] == ["0.1200 USD", "0.1500 USD"], "a call is for both metrics, whichever paid"
+        assert alone[5:] == ["0.6000 USD", "3.00 USD"]
+        assert both[5:] == ["0.7200 USD", "0.9000 USD"]
+        assert (api[name]["usd_window"], api[name]["usd_per_1000"]) == pytest.approx((0.12, 0.15))
+        apart = rows[name, "decisions \u2212 LLM"]
+        assert apart[1] == "200"
+        assert float(apart[2]) == pytest.approx(0.6 * mean + 0.15 - mean, abs=0.05)
+        assert apart[-1].startswith("Drift:")
+
+
+async def test_few_answers_and_unknown_prices_are_a_dash_and_their_number_never_0(tmp_path):
+    async with world(tmp_path, config=Config(judge=TIERS)) as w:
+        await two_tiers(w, 24, usd=(0.0, 0.0))
+        rows, _ = await tier_rows(w)
+    assert rows["faithfulness", "decisions"][1] == "24"
+    assert rows["faithfulness", "LLM alone"] == ["gpt-5", "6", "-", "-", "-", "-", "-"]
+    assert rows["faithfulness", "LLM with decisions"] == ["gpt-5", "6", "-", "-", "-", "-", "-"]
+    assert rows["faithfulness", "decisions \u2212 LLM"][1:5] == ["6", "-", "-", "-"]
+
+
+async def test_a_judge_without_any_score_has_a_dash_and_0_answers(tmp_path):
+    async with world(tmp_path, config=Config(judge=TIERS)) as w:
+        for number in range(30):
+            await w.add(0.5 + number / 100)
+        await w.look()
+        rows, _ = await tier_rows(w)
+    assert rows["faithfulness", "decisions"][1:3] == ["30", "0.645"]
+    for by in ("LLM alone", "LLM with decisions"):
+        assert rows["faithfulness", by] == ["gpt-5", "0", "-", "-", "-", "-", "-"]
+
+
+async def test_without_an_anchor_there_is_no_table_of_tiers(tmp_path):
+    async with world(tmp_path) as w:
+        await w.drop(good=30, bad=0)
+        page = await w.page("/apps/shop")
+    assert "Decisions and LLM judge" not in page.words
