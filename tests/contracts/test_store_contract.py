@@ -1030,3 +1030,34 @@ def test_a_person_s_last_label_counts_and_can_be_withdrawn(run):
         assert [(one.sample_id, one.by, one.rating) for one in found] == [("a", "Sam", 0.0), ("a", "Ana", 1.0)]
 
     run(scenario)
+
+
+def test_spend_is_summed_by_app_and_metric_over_every_outcome(run):
+    """A failed evaluation was paid for as well; only scores count as answers."""
+
+    async def scenario(store):
+        now = 1_760_000_400.0
+        for number, (app, at) in enumerate(
+            (("shop", now), ("shop", now + 60.0), ("desk", now), ("shop", now + 7200.0))
+        ):
+            made = sample(str(number), at, app=app)
+            rows = [
+                evaluation(made.id, cost_usd=0.25),
+                evaluation(made.id, "faithfulness~anchor", Failed("timeout"), cost_usd=0.5, rate=0.1),
+                evaluation(made.id, "free"),
+                evaluation(made.id, "abstained", Score(1.0)),
+            ]
+            await store.add(made, rows)
+        spent = {(one.app, one.metric): one[2:] for one in await store.spent(Query(since=now, until=now + 3600.0))}
+        assert spent == {
+            ("shop", "faithfulness"): (0.5, 2),
+            ("shop", "faithfulness~anchor"): (1.0, 0),
+            ("shop", "free"): (0.0, 2),
+            ("desk", "faithfulness"): (0.25, 1),
+            ("desk", "faithfulness~anchor"): (0.5, 0),
+            ("desk", "free"): (0.0, 1),
+        }
+        assert {one.app for one in await store.spent(Query(since=now, until=now + 3600.0, app="desk"))} == {"desk"}
+        assert list(await store.spent(Query(since=0.0, until=1.0))) == []
+
+    run(scenario)

@@ -151,10 +151,8 @@ class TwoTiers:
     @property
     def usd(self) -> tuple[float, float] | None:
         """What both judges cost in USD: in the window, and for 1,000 answers by decisions; None without both prices."""
-        cheap, dear = self.decisions.usd_window, self.anchor.usd_window
-        if cheap is None or dear is None:
-            return None
-        return cheap + dear, (self.decisions.usd_per_1000 or 0.0) * (1.0 + dear / cheap)
+        cheap, dear, each = self.decisions.usd_window, self.anchor.usd_window, self.decisions.usd_per_1000
+        return (cheap + dear, each * (1.0 + dear / cheap)) if cheap and dear and each else None
 
 
 def tiers_of(site: Site, app: str, enabled: Sequence[str]) -> list[TwoTiers]:

@@ -13,7 +13,7 @@ import pytest
 from dashboards.web.app_readings import HeatMap, HeatMapReader, drawn, mean, percentile, traffic_of
 from dashboards.web.format import iso
 from gaugeway.records import Evaluation, Sample, Score, Usage
-from gaugeway.settings.shared import Config, Endpoint, Judge
+from gaugeway.settings.shared import Alerts, Config, Endpoint, Judge, Rule
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from tests.support.pages import EVIL, world
 
@@ -268,8 +268,8 @@ async def two_tiers(w, count, *, every=4, usd=(0.0003, 0.006), seed=5):
     for number in range(count):
         sample = Sample(id=f"t{number}", started_at=time.time() - 3000.0 * (number + 0.5) / count, app="shop")
         scores = []
-        for place, (name, mean) in enumerate((("faithfulness", 0.8), ("answer_relevancy", 0.6))):
-            llm = float(rng.random() < mean)
+        for place, (name, share) in enumerate((("faithfulness", 0.8), ("answer_relevancy", 0.6))):
+            llm = float(rng.random() < share)
             cheap = 0.6 * llm + 0.3 * rng.random()
             scores.append((name, cheap, 1.0, "luna", usd[0] if place == 0 else 0.0))
             if number % every == 0:
@@ -277,7 +277,13 @@ async def two_tiers(w, count, *, every=4, usd=(0.0003, 0.006), seed=5):
                 scores.append((f"{name}~disagreement", (cheap - llm + 1.0) / 2.0, 1.0 / every, None, 0.0))
         rows = [
             Evaluation(
-                sample_id=sample.id, metric=name, version="1", outcome=Score(value), rate=rate, judge=judge, cost_usd=cost
+                sample_id=sample.id,
+                metric=name,
+                version="1",
+                outcome=Score(value),
+                rate=rate,
+                judge=judge,
+                cost_usd=cost,
             )
             for name, value, rate, judge, cost in scores
         ]
@@ -289,11 +295,13 @@ async def tier_rows(w):
     """The cells of the table of tiers, by metric and row; and the estimates that the API gives."""
     page = await w.page("/apps/shop?since=6h")
     rows, name = {}, ""
-    for row in next(table for table in page.tables if table[0][0][-1] == "Metric" and table[0][1][-1] == "By")[1:]:
-        texts = [" ".join(cell[-1].split()) for cell in row]
-        if len(texts) == 9:
-            name, *texts = texts
-        rows[name, texts[0]] = texts[1:]
+    for row in next(table for table in page.tables if table and table[0][0][-1] == "Judged by")[1:]:
+        first, *texts = [" ".join(cell[-1].split()) for cell in row]
+        if not texts:
+            name = first.removesuffix(" 0 is best")
+            continue
+        by, judge = (first, None) if first.endswith("LLM") else first.rsplit(maxsplit=1)
+        rows[name, by] = [judge, *texts]
     return rows, {row["metric"]: row for row in (await w.client.get("/api/metrics")).json() if not row["slice"]}
 
 
@@ -302,13 +310,13 @@ async def test_decisions_the_llm_and_both_together_stand_side_by_side(tmp_path):
         await two_tiers(w, 800)
         rows, api = await tier_rows(w)
     assert {name for name, _ in rows} == {"faithfulness", "answer_relevancy"}, "the app has no scores of others"
-    for name, mean in (("faithfulness", 0.8), ("answer_relevancy", 0.6)):
+    for name, passing in (("faithfulness", 0.8), ("answer_relevancy", 0.6)):
         decided, alone, both = (rows[name, by] for by in ("decisions", "LLM alone", "LLM with decisions"))
         assert (decided[0], alone[0], both[0]) == ("luna", "gpt-5", "gpt-5")
         assert (decided[1], alone[1], both[1]) == ("800", "200", "200")
         assert float(alone[4]) > 1.3 * float(both[4]) > 0.0, "the covariate narrows the interval"
         low, high = map(float, both[3].split(" to "))
-        assert low < mean < high
+        assert low < passing < high
         anchor = api[f"{name}~anchor"]
         assert anchor["covariate"] == name
         assert f"{anchor['alone_low']:.3f} to {anchor['alone_high']:.3f}" == alone[3]
@@ -319,8 +327,18 @@ async def test_decisions_the_llm_and_both_together_stand_side_by_side(tmp_path):
         assert (api[name]["usd_window"], api[name]["usd_per_1000"]) == pytest.approx((0.12, 0.15))
         apart = rows[name, "decisions \u2212 LLM"]
         assert apart[1] == "200"
-        assert float(apart[2]) == pytest.approx(0.6 * mean + 0.15 - mean, abs=0.05)
+        assert float(apart[2]) == pytest.approx(0.15 - 0.4 * passing, abs=0.05)
         assert apart[-1].startswith("Drift:")
+
+
+async def test_the_rule_on_the_disagreement_says_whether_it_drifts(tmp_path):
+    rules = (Rule(metric="faithfulness~disagreement", slo=0.7),)
+    alerts = Alerts(bucket_s=60.0, watermark_s=0.0, rules=rules)
+    async with world(tmp_path, config=Config(judge=TIERS, alerts=alerts)) as w:
+        await two_tiers(w, 800)
+        rows, _ = await tier_rows(w)
+    assert rows["faithfulness", "decisions \u2212 LLM"][-1].startswith("Drift: \u25a0 firing")
+    assert rows["answer_relevancy", "decisions \u2212 LLM"][-1].startswith("Drift: \u25cb no rule")
 
 
 async def test_few_answers_and_unknown_prices_are_a_dash_and_their_number_never_0(tmp_path):
