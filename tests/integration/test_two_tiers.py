@@ -88,6 +88,14 @@ def test_the_llms_mean_is_estimated_with_the_decisions_of_all_traffic(tmp_path):
     assert rows["faithfulness~disagreement"]["n"] == by_anchor["n"]
     assert len(decisions.requests) == COUNT
     assert by_decisions["usd"] >= 0.0
+    alone = by_anchor["alone_high"] - by_anchor["alone_low"]
+    assert alone > 1.2 * (by_anchor["ci_high"] - by_anchor["ci_low"]), "the LLM alone has the wider interval"
+    tier = [row["usd_per_1000"] for name, row in rows.items() if f"{name}~anchor" in rows]
+    assert sum(tier) == pytest.approx(1000 * 2600 * 0.1e-6, rel=0.01), (
+        "one request an answer, divided among its metrics"
+    )
+    in_window = sum(row["usd_window"] or 0.0 for row in rows.values())
+    assert in_window == pytest.approx(sum(row["usd"] for row in rows.values()), rel=0.01), "from the store, as counted"
     assert sum(row["usd"] for row in rows.values()) == pytest.approx(
         COUNT * 2600 * 0.1e-6 + len(anchor.requests) * (10 * 2.0 + 5 * 8.0) * 1e-6, rel=0.01
     )

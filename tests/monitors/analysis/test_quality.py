@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gaugeway.storage.stores import PairedSums, Summary
-from monitors.analysis.quality import estimate
+from gaugeway.storage.stores import PairedSums, Spent, Summary
+from monitors.analysis.quality import Quality, estimate, two_tiers, with_spend
 from monitors.analysis.quality import helped as helps
 from monitors.statistics.control_variate import fitted, sums
 
@@ -43,6 +43,8 @@ def test_a_cheap_score_that_knows_something_narrows_the_interval_around_the_trut
     assert helped.correlation > 0.8
     assert helped.saving > 2.0
     assert helped.n == alone.n
+    assert (helped.alone_low, helped.alone_mean, helped.alone_high) == (alone.ci_low, alone.mean, alone.ci_high)
+    assert (alone.alone_low, alone.alone_mean, alone.alone_high) == (None, None, None), "it is that one itself"
     _, _, earlier = traffic(2, noise=0.05)
     (fixed,) = estimate([one], helps([paired(found)], {("shop", "faithfulness"): fitted(earlier)}))
     assert fixed.mean == pytest.approx(helped.mean, abs=0.005)
@@ -84,3 +86,33 @@ def test_scores_that_are_alike_widen_the_interval_and_lower_the_effective_number
     assert plain.design_effect == 1.0
     assert alike.mean == plain.mean
     assert 1.7 < (alike.ci_high - alike.ci_low) / (plain.ci_high - plain.ci_low) < 2.3
+
+
+def quality(metric, app="shop", slice_=""):
+    return Quality(app=app, metric=metric, n=1, n_eff=1.0, coverage_ratio=1.0, slice=slice_)
+
+
+def test_what_a_tier_cost_is_divided_among_its_metrics_by_their_scores():
+    """The first metric paid for all; the anchor's part includes what the disagreement paid."""
+    tiers = two_tiers(["a", "b", "c", "a~anchor", "b~anchor", "a~disagreement", "b~disagreement"])
+    assert tiers == ["a", "b"]
+    spent = [
+        *(Spent("shop", "a", 0.3, 100), Spent("shop", "b", 0.0, 50), Spent("desk", "a", 9.0, 10)),
+        *(
+            Spent("shop", "a~anchor", 2.0, 10),
+            Spent("shop", "b~anchor", 0.0, 10),
+            Spent("shop", "a~disagreement", 1.0, 9),
+        ),
+        *(Spent("shop", "c", 5.0, 10), Spent("shop", "a~gpt-9", 7.0, 10), Spent("shop", "b~disagreement", 0.0, 0)),
+    ]
+    names = ["a", "b", "c", "a~anchor", "b~anchor", "a~disagreement", "a~gpt-9"]
+    found = with_spend([*map(quality, names), quality("a", slice_="m-1"), quality("a", app="none")], spent, tiers)
+    shown = [(row.usd_window, row.usd_per_1000) for row in found]
+    assert shown[:2] == [pytest.approx((0.2, 2.0)), pytest.approx((0.1, 2.0))]
+    assert shown[3:5] == [pytest.approx((1.5, 150.0))] * 2
+    assert {shown[2], *shown[5:]} == {(None, None)}, "other metrics, slices and apps have no spend of a tier"
+
+
+def test_a_judge_without_a_price_has_no_spend_rather_than_0():
+    (row,) = with_spend([quality("a")], [Spent("shop", "a", 0.0, 100)], ["a"])
+    assert (row.usd_window, row.usd_per_1000) == (None, None)
