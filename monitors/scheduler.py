@@ -26,7 +26,7 @@ from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.joining import SOURCES
 from gaugeway.storage.leader import Alone, Leader, while_leading
 from gaugeway.storage.queues import Queue
-from gaugeway.storage.stores import Query, StateStore, Store
+from gaugeway.storage.stores import Query, Spent, StateStore, Store
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
@@ -64,6 +64,8 @@ _CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
 _TRANSCRIPTS_EVERY_S = 30.0
 _PAUSE_PER_SCORE_S, _ESTIMATE_PAUSE_S = 50e-6, 60.0
 """Reading a score of the window takes a microsecond, and the estimates are to take a fiftieth of a core."""
+_SPENT_SHARE = 50.0
+"""The spend of the window, whose rows take 4 microseconds each, is read for a fiftieth of the time."""
 _COUNT_S = 5.0
 """Between two readings of the gateways' counters: what a gateway counts after the last one before its end is lost."""
 _PAUSE_S = 15.0
@@ -147,7 +149,8 @@ class Scheduler:
         self._audits = open_audits(judging, per_day, self._capture, (store, state_store), instruments)
         covariates = list(catalogue.by_name) if judging is not None else []
         self._covariates = Covariates(store, covariates, config.monitors.window_s)
-        self._estimate_at = 0.0
+        self._estimate_at = self._spent_at = 0.0
+        self._spent: Sequence[Spent] = ()
         self._tasks: list[asyncio.Task[None]] = []
         self.marking: PromptMarking | None = None
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
@@ -421,10 +424,12 @@ class Scheduler:
         effects = self._engine.design_effects()
         found = estimate(summaries, helped, effects, window_s=window_s)
         grown = await self._growing.grown(found, now, effects, waiting.oldest_started_at)
-        if tiers := two_tiers(self._catalogue.by_name):
+        tiers, began = two_tiers(self._catalogue.by_name), time.monotonic()
+        if tiers and began >= self._spent_at:
             with contextlib.suppress(Unsupported):  # then the spend is not known
-                grown = with_spend(grown, await self.store.spent(window), tiers)
-        self._quality = grown
+                self._spent = await self.store.spent(window)
+            self._spent_at = began + _SPENT_SHARE * (time.monotonic() - began)
+        self._quality = with_spend(grown, self._spent, tiers)
         targets = {enabled.metric.name: (enabled.objective, enabled.threshold) for enabled in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, targets)
         self._instruments.show_capture(self._capture.captured())

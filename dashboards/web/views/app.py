@@ -139,32 +139,17 @@ async def is_known(site: Site, app: str, metrics: Sequence[str]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class TwoTiers:
-    """A metric's estimates by decisions on every answer, by the LLM on a sample, and of their difference; its drift."""
-
-    decisions: Quality
-    anchor: Quality
-    difference: Quality
-    drift: str
-
-    @property
-    def usd(self) -> tuple[float, float] | None:
-        """What both judges cost in USD: in the window, and for 1,000 answers by decisions; None without both prices."""
-        cheap, dear, each = self.decisions.usd_window, self.anchor.usd_window, self.decisions.usd_per_1000
-        return (cheap + dear, each * (1.0 + dear / cheap)) if cheap and dear and each else None
-
-
-def tiers_of(site: Site, app: str, enabled: Sequence[str]) -> list[TwoTiers]:
-    """The metrics of an app that decisions and an LLM judge."""
+def tiers_of(site: Site, app: str, enabled: Sequence[str]) -> list[tuple[Quality, ...]]:
+    """The metrics of an app that decisions and an LLM judge: the estimates by each, and that of their disagreement."""
     known = {quality.metric: quality for quality in site.insight.quality() if quality.app == app and not quality.slice}
-    states, found = site.insight.states(), []
-    for name in two_tiers(enabled):
-        names = [name, name + ANCHOR, name + DISAGREEMENT]
-        rows = [known.get(each) or Quality(app=app, metric=each, n=0, n_eff=0.0, coverage_ratio=0.0) for each in names]
-        if any(row.n for row in rows):
-            found.append(TwoTiers(*rows, states.get((app, names[-1]), "unwatched")))
-    return found
+    found = [
+        tuple(
+            known.get(metric) or Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=0.0)
+            for metric in (name, name + ANCHOR, name + DISAGREEMENT)
+        )
+        for name in two_tiers(enabled)
+    ]
+    return [rows for rows in found if any(row.n for row in rows)]
 
 
 def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site) -> Markup:
@@ -276,6 +261,7 @@ def app_handlers(site: Site) -> list[Any]:
             metrics=metrics,
             alerts=firing,
             tiers=tiers_of(site, name, [metric["name"] for metric in about["metrics"]]),
+            states=site.insight.states(),
             judges={metric["name"]: metric["judge"] for metric in about["metrics"]},
             window_s=site.config.monitors.window_s,
             dimensions=dimensions(site, name, asked.by),
