@@ -8,7 +8,9 @@ from itertools import pairwise
 import pytest
 
 from gaugeway.records import Context, Evaluation, Sample, Score
+from gaugeway.settings.shared import Config
 from tests.dashboards.web.test_browser import browse, fired, until
+from tests.dashboards.web.views.test_app import TIERS, two_tiers
 
 pytestmark = pytest.mark.full
 WIDTHS = (390, 1024, 1440)
@@ -274,3 +276,29 @@ def test_the_overview_is_filtered_and_sorted_without_losing_the_other(tmp_path):
 
     first, order, second, text = browse(tmp_path, prepare, visit)
     assert (first, order, second, text) == (["docs-us", "docs-eu"], "ascending", ["docs-eu", "docs-us"], "DOCS")
+
+
+def test_the_table_of_two_tiers_shows_who_judged_and_the_mean_on_every_screen(tmp_path):
+    """What does not fit scrolls inside its box; answers and mean are seen without that."""
+
+    async def prepare(w):
+        await two_tiers(w, 400)
+
+    def visit(tab, base, found, soon, w):
+        for width in WIDTHS:
+            for scheme in ("light", "dark"):
+                tab.look(width, scheme)
+                tab.open(f"{base}/apps/shop?since=6h")
+                until(tab, "!!document.querySelector('table.tiers tbody td')")
+                assert tab.run("document.documentElement.scrollWidth - innerWidth") <= 0, width
+                seen = tab.run(
+                    """(() => { const box = document.querySelector("table.tiers").parentElement.getBoundingClientRect();
+                    return [...document.querySelectorAll("table.tiers tr")].map(row => [...row.cells].slice(0, 3)
+                      .filter(cell => cell.colSpan === 1 && cell.getBoundingClientRect().right > box.right + 1)
+                      .length); })()"""
+                )
+                assert len(seen) == 11, "a heading, and two metrics of five rows"
+                assert not any(seen), (width, seen)
+        assert not tab.complaints
+
+    browse(tmp_path, prepare, visit, config=Config(judge=TIERS))
