@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import socket
@@ -22,16 +21,15 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config, Judge, Sampled, Shared
 from gaugeway.signals import RISING, SIGNALS
 from gaugeway.signals import enabled as enabled_signals
-from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.joining import SOURCES
 from gaugeway.storage.leader import Alone, Leader, while_leading
 from gaugeway.storage.queues import Queue
-from gaugeway.storage.stores import Query, Spent, StateStore, Store
+from gaugeway.storage.stores import Query, StateStore, Store
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
-from monitors.analysis.quality import Covariates, Quality, covariates, estimate, largest, two_tiers, with_spend
+from monitors.analysis.quality import Covariates, Quality, covariates, estimate, largest
 from monitors.analysis.recent_sums import GrowingWindow, RecentSums
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, TIMEOUT_S, BudgetFactor, Evaluator, evaluate, judge_of
@@ -64,8 +62,6 @@ _CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
 _TRANSCRIPTS_EVERY_S = 30.0
 _PAUSE_PER_SCORE_S, _ESTIMATE_PAUSE_S = 50e-6, 60.0
 """Reading a score of the window takes a microsecond, and the estimates are to take a fiftieth of a core."""
-_SPENT_SHARE = 50.0
-"""The spend of the window, whose rows take 4 microseconds each, is read for a fiftieth of the time."""
 _COUNT_S = 5.0
 """Between two readings of the gateways' counters: what a gateway counts after the last one before its end is lost."""
 _PAUSE_S = 15.0
@@ -149,8 +145,7 @@ class Scheduler:
         self._audits = open_audits(judging, per_day, self._capture, (store, state_store), instruments)
         covariates = list(catalogue.by_name) if judging is not None else []
         self._covariates = Covariates(store, covariates, config.monitors.window_s)
-        self._estimate_at = self._spent_at = 0.0
-        self._spent: Sequence[Spent] = ()
+        self._estimate_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self.marking: PromptMarking | None = None
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
@@ -424,12 +419,7 @@ class Scheduler:
         effects = self._engine.design_effects()
         found = estimate(summaries, helped, effects, window_s=window_s)
         grown = await self._growing.grown(found, now, effects, waiting.oldest_started_at)
-        tiers, began = two_tiers(self._catalogue.by_name), time.monotonic()
-        if tiers and began >= self._spent_at:
-            with contextlib.suppress(Unsupported):  # then the spend is not known
-                self._spent = await self.store.spent(window)
-            self._spent_at = began + _SPENT_SHARE * (time.monotonic() - began)
-        self._quality = with_spend(grown, self._spent, tiers)
+        self._quality = await self._covariates.with_spend(grown, window, now)
         targets = {enabled.metric.name: (enabled.objective, enabled.threshold) for enabled in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, targets)
         self._instruments.show_capture(self._capture.captured())

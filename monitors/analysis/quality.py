@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from gaugeway.signals import SIGNALS
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import PairedSums, Query, Spent, Summary
 from monitors.metrics import ANCHOR, DISAGREEMENT
 from monitors.metrics.registry import declared, names
@@ -17,6 +19,8 @@ from monitors.statistics.control_variate import Fit, Powered, fitted, powered
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
 
 _MAY_MISS = 0.05
+_PAUSE_PER_ROW_S = 200e-6
+"""Reading what a score cost takes 4 microseconds, and is to take a fiftieth of a core."""
 _SIGNALS = tuple(SIGNALS)
 """Computed for all traffic as well, so that nothing is estimated."""
 Key = tuple[str, str]
@@ -40,6 +44,9 @@ class Pairs(Protocol):
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         """Return the scores that `query` asks for beside those of the metric `cheap`."""
+
+    async def spent(self, query: Query) -> Sequence[Spent]:
+        """Return what the evaluations of the query's time cost. Raises Unsupported where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +92,7 @@ class _Fits:
 
 
 class Covariates:
-    """Reads the scores paired with the covariates among the metrics `names`, the best first, from a store.
+    """Reads the scores paired with the covariates among the metrics `names`, the best first, and what two tiers cost.
 
     The best covariate of the anchor's scores are the decisions on the same metric.
 
@@ -97,7 +104,9 @@ class Covariates:
         self._store = store
         self._window_s = window_s
         known = frozenset(names)
-        tiers = [(name, name + ANCHOR) for name in two_tiers(known)]
+        self._tiers, self._spent_at = two_tiers(known), 0.0
+        self._spent: Sequence[Spent] = ()
+        tiers = [(name, name + ANCHOR) for name in self._tiers]
         plain: list[tuple[str, str | None]] = [(name, None) for name in covariates() if name in known]
         self._fits = {pair: _Fits() for pair in [*tiers, *plain]}
 
@@ -119,6 +128,14 @@ class Covariates:
             paired = await self._store.paired(window, name)
             made = helped(paired, fits.known, name) | made
         return made
+
+    async def with_spend(self, found: Sequence[Quality], window: Query, now: float) -> Sequence[Quality]:
+        """Return the estimates, those of metrics in two tiers with their spend in a window. Raises EngineError."""
+        if self._tiers and now >= self._spent_at:
+            with suppress(Unsupported):
+                self._spent = await self._store.spent(window)
+            self._spent_at = now + _PAUSE_PER_ROW_S * sum(spent.scores for spent in self._spent)
+        return with_spend(found, self._spent, self._tiers)
 
 
 def _powered(sums: PairedSums, fit: Fit | None) -> Powered | None:

@@ -139,17 +139,17 @@ async def is_known(site: Site, app: str, metrics: Sequence[str]) -> bool:
     return False
 
 
-def tiers_of(site: Site, app: str, enabled: Sequence[str]) -> list[tuple[Quality, ...]]:
-    """The metrics of an app that decisions and an LLM judge: the estimates by each, and that of their disagreement."""
+def tiers_of(site: Site, app: str, enabled: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The metrics of an app that decisions and an LLM judge: estimates by each, and that of their disagreement."""
     known = {quality.metric: quality for quality in site.insight.quality() if quality.app == app and not quality.slice}
-    found = [
-        tuple(
-            known.get(metric) or Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=0.0)
-            for metric in (name, name + ANCHOR, name + DISAGREEMENT)
-        )
-        for name in two_tiers(enabled)
-    ]
-    return [rows for rows in found if any(row.n for row in rows)]
+    judges, tiers = {metric["name"]: metric["judge"] for metric in enabled}, []
+    for name in two_tiers(judges):
+        names = (name, name + ANCHOR, name + DISAGREEMENT)
+        rows = [known.get(each) or Quality(app=app, metric=each, n=0, n_eff=0.0, coverage_ratio=0.0) for each in names]
+        if any(row.n for row in rows):
+            tiers.append(rows)
+    window_s = site.config.monitors.window_s
+    return {"tiers": tiers, "judges": judges, "states": site.insight.states(), "window_s": window_s}
 
 
 def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site) -> Markup:
@@ -260,15 +260,12 @@ def app_handlers(site: Site) -> list[Any]:
             more_charts=max(0, len(metrics) - MAX_CHARTS),
             metrics=metrics,
             alerts=firing,
-            tiers=tiers_of(site, name, [metric["name"] for metric in about["metrics"]]),
-            states=site.insight.states(),
-            judges={metric["name"]: metric["judge"] for metric in about["metrics"]},
-            window_s=site.config.monitors.window_s,
             dimensions=dimensions(site, name, asked.by),
             height=HEIGHT,
             rows=MAX_TABLE_ROWS,
             previous=asked.range.previous(),
             **more,
+            **tiers_of(site, name, about["metrics"]),
         )
 
     return [apps, app_view]
