@@ -5,33 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from cachetools import TTLCache
 
 from gaugeway.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from gaugeway.redaction import Redactor
 from gaugeway.settings.bounds import size
-from gaugeway.storage.conversations import Linked, Lookup, Move
 from gaugeway.storage.erase import Subject
-from gaugeway.storage.stores import (
-    LabelledScore,
-    OutcomeCount,
-    PairedSums,
-    Point,
-    Query,
-    SampleField,
-    ScoreSums,
-    Spent,
-    Spreads,
-    Store,
-    Summary,
-)
+from gaugeway.storage.stores import Store
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 _REMEMBERED, _REMEMBERED_BYTES = 10_000, 64_000_000
 HOPS_S = 600.0
 """How long the texts of earlier hops are kept in memory for the answer."""
+
+
+def _passed_on(method: Method) -> Method:
+    """Make a method of the wrapper that calls the one of the store behind it."""
+
+    def passed_on(self: HashingStore, *arguments: Any, **named: Any) -> Any:
+        return getattr(self._store, method.__name__)(*arguments, **named)
+
+    return cast("Method", passed_on)
 
 
 class HashingStore(Store):
@@ -49,12 +46,30 @@ class HashingStore(Store):
         self._recent: TTLCache[str, Supplement] = TTLCache(_REMEMBERED_BYTES, window_s, clock, _bounded(size))
         self._hops: TTLCache[str, Sample] = TTLCache(_REMEMBERED_BYTES, HOPS_S, clock, _bounded(_size))
 
+    settles = _passed_on(Store.settles)
+    sample = _passed_on(Store.sample)
+    addressed = _passed_on(Store.addressed)
+    silent = _passed_on(Store.silent)
+    questions = _passed_on(Store.questions)
+    samples = _passed_on(Store.samples)
+    series = _passed_on(Store.series)
+    summary = _passed_on(Store.summary)
+    scored = _passed_on(Store.scored)
+    spent = _passed_on(Store.spent)
+    spread = _passed_on(Store.spread)
+    outcomes = _passed_on(Store.outcomes)
+    paired = _passed_on(Store.paired)
+    ratings = _passed_on(Store.ratings)
+    prune = _passed_on(Store.prune)
+    link = _passed_on(Store.link)
+    links = _passed_on(Store.links)
+    linked = _passed_on(Store.linked)
+    place = _passed_on(Store.place)
+    aclose = _passed_on(Store.aclose)
+
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Store hashes; return the new evaluations unchanged."""
         return await self._add(sample, evaluations, self._store.add)
-
-    def settles(self, queue: object) -> bool:
-        return self._store.settles(queue)
 
     async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         return await self._add(sample, evaluations, self._store.settle)
@@ -77,26 +92,11 @@ class HashingStore(Store):
             return
         self._hops[sample.id] = sample
 
-    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
-        return await self._store.sample(sample_id)
-
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         """Return those whose texts are still in memory: hashes must not be judged."""
         remembered = [self._hops.get(hop) for hop in list(self._hops)]  # any may expire meanwhile
         kept = [sample for sample in remembered if sample is not None and sample.conversation == name]
         return sorted(kept, key=lambda sample: (sample.started_at, sample.id))[-limit:]
-
-    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
-        return await self._store.addressed(by, value, since, until)
-
-    async def silent(self, since: float, until: float) -> Sequence[str]:
-        return await self._store.silent(since, until)
-
-    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
-        return await self._store.questions(sample_ids)
-
-    async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
-        return await self._store.samples(sample_ids)
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store hashes; keep the texts in memory for `window_s`."""
@@ -112,54 +112,12 @@ class HashingStore(Store):
         remembered = [self._recent.get(supplement.id) for supplement in found]
         return [supplement for supplement in remembered if supplement is not None]
 
-    async def series(self, query: Query) -> Sequence[Point]:
-        return await self._store.series(query)
-
-    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
-        return await self._store.summary(query, by)
-
-    async def scored(self, query: Query) -> Sequence[ScoreSums]:
-        return await self._store.scored(query)
-
-    async def spent(self, query: Query) -> Sequence[Spent]:
-        return await self._store.spent(query)
-
-    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
-        return await self._store.spread(query, by, within_s)
-
-    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
-        return await self._store.outcomes(query)
-
-    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
-        return await self._store.paired(query, cheap)
-
-    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        return await self._store.ratings(query)
-
-    async def prune(self, before: float) -> int:
-        return await self._store.prune(before)
-
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         """Delete from the store, and drop all texts in memory."""
         if not dry_run:
             self._recent.clear()
             self._hops.clear()
         return await self._store.forget(subject, dry_run=dry_run)
-
-    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
-        return await self._store.link(some)
-
-    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
-        return await self._store.links(sample_ids)
-
-    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
-        return await self._store.linked(lookups)
-
-    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
-        return await self._store.place(moves)
-
-    async def aclose(self) -> None:
-        await self._store.aclose()
 
 
 def _bounded(size_of: Callable[[T], int]) -> Callable[[T], int]:
