@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from gaugeway.data_files import table
+
 _SENTENCE_END = re.compile(r"(?<!\b[A-Z]\.)(?<!\b[DMS][rst]\.)(?<=[.!?])[\"')\]]*\s+|\n+")
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
 _NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?")
@@ -15,27 +17,10 @@ _SHORTEST_STEM = 3
 _NUMERALS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_NUMERALS, start=2)}
 _NEGATIONS = frozenset({"not", "no", "never", "none", "cannot", "without", "neither", "nor", "nobody", "nothing"})
-_STOPWORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """a about above according after all almost also although among an and any approximately are around as at be
-        because been before being between both but by call called can context could did do does during each either every
-        for from had has have he her here him his how however i if in into is it its just known less like made many may
-        me might more most much must my name named nearly of off on once one only or other our out over own passage
-        passages per quite rather roughly said same say says shall she short should since so some source sources state
-        states still such text than that the their them then there these they this those through thus to too under until
-        up upon us very via was we well were what when where whether which while who whom whose why will with would yes
-        you your""",
-    )
-)
+_WORDS = table("gaugeway.demo", "words.toml")
+_STOPWORDS = frozenset(_WORDS["stop"].split())
 _AUXILIARIES = frozenset({"do", "does", "did", "is", "are", "was", "were", "has", "have", "had"})
-_QUESTION_ONLY = frozenset(
-    re.findall(
-        r"\w+",
-        """big cold currently day days describe explain far fast happen happened happens hot kind large long month
-        months old please take takes tall tell type use used wide year years""",
-    )
-)
+_QUESTION_ONLY = frozenset(_WORDS["only_in_questions"].split())
 
 
 def sentences(text: str) -> list[str]:

@@ -10,6 +10,7 @@ import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,53 +25,6 @@ _SAY_EVERY_S = 10.0
 _OK = 200
 _TAIL_LINES = 15
 
-_CONFIG = """\
-[gateway]
-port = {gateway}
-admin_port = {gateway_admin}
-drain_s = 2
-
-[monitors]
-port = {monitors}
-window_s = {window_s}
-
-[[upstreams]]
-name = "scripted"
-base_url = "{model_url}"
-
-[judge]
-base_url = "{model_url}"
-api_key = "demo"
-model = "judge-1"
-concurrency = 8
-
-[metrics.faithfulness]
-rate = 1.0
-
-[metrics.answer_relevancy]
-rate = 1.0
-method = "statements"
-
-[metrics.context_relevancy]
-rate = 1.0
-
-[metrics.hallucination]
-rate = 1.0
-
-[alerts]
-bucket_s = 1
-watermark_s = 3
-default_rules = false
-
-[[alerts.rules]]
-metric = "faithfulness"
-slo = {slo}
-severity = "page"
-
-[[notifiers]]
-kind = "webhook"
-url = "{webhook_url}"
-"""
 WINDOW_S = 120
 """Window of the page's means: in one hour a drop of half a minute would hardly be visible, and a slow machine takes a
 minute for the 10 scores without which the mean of a longer window is shown, which is updated every 6 minutes."""
@@ -112,14 +66,19 @@ class Product:
         self._log = directory / "gaugeway.log"
         self._config = directory / "gaugeway.toml"
         self._data = directory / "data"
-        text = _CONFIG.format(
-            gateway=ports.gateway,
-            gateway_admin=ports.gateway_admin,
-            monitors=ports.monitors,
-            window_s=WINDOW_S,
-            slo=SLO,
-            model_url=model_url,
-            webhook_url=webhook_url,
+        text = (
+            files("gaugeway.demo")
+            .joinpath("gaugeway.toml.template")
+            .read_text("utf-8")
+            .format(
+                gateway=ports.gateway,
+                gateway_admin=ports.gateway_admin,
+                monitors=ports.monitors,
+                window_s=WINDOW_S,
+                slo=SLO,
+                model_url=model_url,
+                webhook_url=webhook_url,
+            )
         )
         self._config.write_text(text, "utf-8")
         self._process: Process | None = None

@@ -14,6 +14,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from gaugeway.data_files import table
 from gaugeway.text.normalising import nfkc
 
 Array: TypeAlias = NDArray[np.float64]
@@ -35,33 +36,8 @@ _SAME_SUBJECT = 0.1
 """Mean cosine of questions about one subject, beside 0 to 0.08 of questions about different ones."""
 _WORDS, _LEAST_WORD, _LEAST_SHARE = 3, 3, 0.05
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_STOP_WORDS_TEXT = """
-    a about after all also an and any are as at be because been before but by can could did do does doing done for from
-    get gets give had has have he hello help her here hi his how i if in into is it its just know let like make many may
-    me might more most much must my need needs no not now of off on one only or other our out over please possible
-    should show so some still take tell than thank thanks that the their them then there these they this those to too
-    under up us use used using want was way we well were what when where whether which while who whom whose why will
-    with would you your
-    aber alle als also am an auf aus bei bin bis bitte da danke das dass dein dem den denn der des die dies diese dir
-    doch du durch ein eine einem einen einer eines er es für gibt habe haben hallo hat hier ich ihr im in ist ja kann
-    kein keine können machen man mein meine mich mir mit muss nach nicht noch nur oder schon sein sich sie sind so soll
-    über um und uns unser viel vom von vor wann war warum was welche welcher welches wenn wer werden wie wieder wir wird
-    wo zu zum zur
-    au aux avec bonjour ce cela ces cette comment dans de des du elle en est et être fait faire il ils je la le les leur
-    lui ma mais merci mes moi mon ne nous on ou où par pas peut plus pour pourquoi puis quand que quel quelle qui quoi
-    sa sans se ses si son sont sur ta te tu un une vos votre vous
-    al algo como cómo con cual cuál cuando cuándo cuánto del donde dónde el ella en eres es esta está este esto favor
-    gracias hacer hay hola la las lo los más me mi muy no nos o para pero por porque puede puedo que qué quién se ser si
-    sin sobre son soy su sus también tengo tiene todo un una usted y ya yo
-    alla anche che chi ci come cosa così da dei del della di dove è gli ho il io la le lei lo ma mi nel nella non per
-    perché più può quale quando quanto questa questo sono su un una
-    ao aos as com da das do dos e ela ele em eu isso mais mas me meu minha na não nas no nos o os ou para pela pelo por
-    posso qual quando que quem se sem ser seu sua são tem uma você
-    aan als bij dat de deze die dit een en er geen had heb heeft het hoe ik in is je kan maar met mijn naar niet nog of
-    om ook op te tot uit van voor waar waarom was wat we wel wie wordt zijn
-"""
-_STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
-"""Stop words of questions in eight languages that use spaces."""
+_STOP_WORDS = frozenset(" ".join(table("gaugeway.text", "topics.toml")["stop_words"].values()).split())
+"""Stop words of questions in languages that use spaces."""
 _TOKEN = regex.compile(rf"(?P<unspaced>[{_UNSPACED}\p{{Mn}}]+)|[\p{{L}}\p{{M}}--[{_UNSPACED}]]{{2,}}", regex.V1)
 
 

@@ -24,13 +24,6 @@ _TABLE = """
         revision UInt64 DEFAULT toUnixTimestamp64Nano(now64(9))
     ) ENGINE = ReplacingMergeTree(revision) ORDER BY (app, version)
 """
-_COLUMNS = {
-    "app": "String",
-    "version": "String",
-    "state": "LowCardinality(String)",
-    "learned_at": "Float64",
-    "payload": "String",
-}
 _PAYLOAD = "SELECT payload FROM templates FINAL WHERE app = {app:String} AND version = {version:String}"
 _DELETE = """
     ALTER TABLE templates DELETE WHERE (app, version) IN {names:Array(Tuple(String, String))}
@@ -67,7 +60,7 @@ class ClickHouseDocuments(Documents):
         for head in changes.revise:
             found = await self._database.query(_PAYLOAD, {"app": head[0], "version": head[1]})
             rows += [(*head, payload) for (payload,) in found]
-        await self._database.insert("templates", _COLUMNS, rows)
+        await self._database.insert("templates", schema.TEMPLATES, rows)
         if changes.delete:
             await self._database.command(_DELETE, {"names": list(changes.delete)})
 
