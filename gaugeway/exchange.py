@@ -19,20 +19,11 @@ DECISION_ROUTES = frozenset({"decisions", "systemone"})
 GENERATION_ROUTES = frozenset({"chat_completions", "completions", "responses", "messages"}) | DECISION_ROUTES
 """Routes whose exchanges are captured. Other routes (models, files, embeddings ...) are counted only."""
 
-_ROUTES = {
-    "chat/completions": "chat_completions",
-    "completions": "completions",
-    "responses": "responses",
-    "embeddings": "embeddings",
-    "models": "models",
-    "files": "files",
-    "audio": "audio",
-    "images": "images",
-    "batches": "batches",
-    "moderations": "moderations",
-    "messages": "messages",
-    **{route: route for route in DECISION_ROUTES},
-}
+_RESOURCES = ("models", "files", "audio", "images", "batches")
+"""Routes with further parts behind them."""
+_ROUTES = {"chat/completions": "chat_completions"}
+_ROUTES |= {route: route for route in GENERATION_ROUTES - {"chat_completions"}}
+_ROUTES |= {route: route for route in ("embeddings", "moderations", *_RESOURCES)}
 
 
 def route_of(method: str, path: str) -> str:
@@ -54,7 +45,7 @@ def route_of(method: str, path: str) -> str:
     if (route := _ROUTES.get(tail)) is not None:
         return route if method == "POST" or route not in GENERATION_ROUTES else "other"
     head = tail.split("/", 1)[0]
-    return head if head in {"models", "files", "audio", "images", "batches"} else "other"
+    return head if head in _RESOURCES else "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

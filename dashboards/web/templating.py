@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -42,28 +42,13 @@ HEADERS = {
     "cache-control": "no-store",
 }
 FOR_EVER = "public, max-age=31536000, immutable"
-FILTERS = {
-    "number": words.number,
-    "interval": words.interval,
-    "percent": words.percent,
-    "part": words.part,
-    "count": words.count,
-    "counted": words.counted,
-    "signed": words.signed,
-    "usd": words.usd,
-    "duration": words.duration,
-    "iso": words.iso,
-    "at": words.at,
-    "breakable": words.breakable,
-    "listed": words.listed,
-    "shortened": words.shortened,
-    "strength": strength,
-    "slice_words": slice_words,
-    "app_page": app_page,
-    "with_fields": address_with,
-    "in_path": partial(quote, safe=""),
-    "headline": headline,
-}
+_NAMED = (
+    *(words.number, words.interval, words.percent, words.part, words.count, words.counted, words.signed, words.usd),
+    *(words.duration, words.iso, words.at, words.breakable, words.listed, words.shortened),
+    *(strength, slice_words, app_page, headline),
+)
+FILTERS: dict[str, Callable[..., Any]] = {named.__name__: named for named in _NAMED}
+FILTERS |= {"with_fields": address_with, "in_path": partial(quote, safe="")}
 """`value|number`, `low|interval(high)`, `share|percent`, `at|when` (UTC, and how long ago), `seconds|duration` ..."""
 
 

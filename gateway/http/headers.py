@@ -10,15 +10,8 @@ from gaugeway.exchange import Headers
 
 HOP_BY_HOP = frozenset(
     {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
+        *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     }
 )
 _VIA = b"gaugeway-via"

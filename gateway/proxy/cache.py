@@ -20,29 +20,11 @@ MISS = (b"x-gaugeway-cache", b"miss")
 # Every header may be a credential or change the answer, except these. The key holds all others, hashed.
 _HARMLESS = frozenset(
     {
-        b"b3",
-        b"baggage",
         b"cache-control",  # read by `_wishes`
-        b"connection",
-        b"content-length",
-        b"date",
-        b"expect",
-        b"gaugeway-via",
-        b"host",
-        b"keep-alive",
-        b"pragma",
-        b"proxy-connection",
-        b"sentry-trace",
-        b"te",
-        b"traceparent",
-        b"tracestate",
-        b"transfer-encoding",
-        b"user-agent",
-        b"x-amzn-trace-id",
-        b"x-client-request-id",
-        b"x-cloud-trace-context",
-        b"x-correlation-id",
-        b"x-request-id",
+        *(b"connection", b"content-length", b"date", b"expect", b"gaugeway-via", b"host", b"keep-alive", b"pragma"),
+        *(b"proxy-connection", b"te", b"transfer-encoding", b"user-agent"),
+        *(b"b3", b"baggage", b"sentry-trace", b"traceparent", b"tracestate", b"x-amzn-trace-id"),
+        *(b"x-client-request-id", b"x-cloud-trace-context", b"x-correlation-id", b"x-request-id"),
     }
 )
 _HARMLESS_PREFIXES = (b"x-b3-", b"x-datadog-", b"x-gaugeway-", b"x-stainless-")

@@ -19,17 +19,8 @@ ROUTES = (
 )
 """What clients append to a base URL."""
 _KEYED = (
-    "anthropic.com",
-    "api.cohere.com",
-    "api.deepseek.com",
-    "api.fireworks.ai",
-    "api.groq.com",
-    "api.mistral.ai",
-    "api.openai.com",
-    "api.together.xyz",
-    "api.x.ai",
-    "generativelanguage.googleapis.com",
-    "openai.azure.com",
+    *("anthropic.com", "api.cohere.com", "api.deepseek.com", "api.fireworks.ai", "api.groq.com", "api.mistral.ai"),
+    *("api.openai.com", "api.together.xyz", "api.x.ai", "generativelanguage.googleapis.com", "openai.azure.com"),
     "openrouter.ai",
 )
 """Providers that answer 401 to every request without a key."""

@@ -77,26 +77,12 @@ class Schema:
     migrations: tuple[str, ...]
 
 
-STORE = Schema(
-    kind="store",
-    application_id=0x67777374,  # "gwst"
-    migrations=migrations("sqlite/migrations/store"),
-)
-QUEUE = Schema(
-    kind="queue",
-    application_id=0x67777175,  # "gwqu"
-    migrations=migrations("sqlite/migrations/queue"),
-)
-KEYS = Schema(
-    kind="key file",
-    application_id=0x67776B79,  # "gwky"
-    migrations=migrations("sqlite/migrations/keys"),
-)
+STORE = Schema(kind="store", application_id=0x67777374, migrations=migrations("sqlite/migrations/store"))  # "gwst"
+QUEUE = Schema(kind="queue", application_id=0x67777175, migrations=migrations("sqlite/migrations/queue"))  # "gwqu"
+KEYS = Schema(kind="key file", application_id=0x67776B79, migrations=migrations("sqlite/migrations/keys"))  # "gwky"
 TEMPLATES = Schema(
-    kind="template file",
-    application_id=0x6777746D,  # "gwtm"
-    migrations=migrations("sqlite/migrations/templates"),
-)
+    kind="template file", application_id=0x6777746D, migrations=migrations("sqlite/migrations/templates")
+)  # "gwtm"
 
 
 def path_from_url(url: str) -> Path:

@@ -15,19 +15,8 @@ from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.stores import Query
 
 NAMES = (
-    "abstained",
-    "no_contexts",
-    "contexts_per_answer",
-    "retriever_score",
-    "language_mismatch",
-    "truncated",
-    "tool_invalid",
-    "tool_unknown",
-    "tool_repeated",
-    "tool_empty",
-    "slow",
-    "expensive",
-    "addresses_judge",
+    *("abstained", "no_contexts", "contexts_per_answer", "retriever_score", "language_mismatch", "truncated"),
+    *("tool_invalid", "tool_unknown", "tool_repeated", "tool_empty", "slow", "expensive", "addresses_judge"),
 )
 """The signals with a column in the table `signals`. Others, and what has no column there, have rows of their own."""
 _PLACES = {name: place for place, name in enumerate(NAMES)}
