@@ -212,12 +212,7 @@ class MetricSampler:
     """
 
     def __init__(
-        self,
-        salt: str,
-        *,
-        nested_with_otel: bool = False,
-        by_conversation: bool = False,
-        bias: Sequence[Bias] = (),
+        self, salt: str, *, nested_with_otel: bool = False, by_conversation: bool = False, bias: Sequence[Bias] = ()
     ) -> None:
         smallest_rate(1.0, bias)
         self._salt = salt

@@ -73,12 +73,7 @@ _SHARE_S, _SAVE_S = 10.0, 30.0
 class WorkerCounts(WorkerObserver):
     """Counts the worker's events in Prometheus, in the capture coverage, and as scores too late for their bucket."""
 
-    def __init__(
-        self,
-        instruments: Instruments,
-        engine: AlertEngine,
-        capture: CaptureCoverage,
-    ) -> None:
+    def __init__(self, instruments: Instruments, engine: AlertEngine, capture: CaptureCoverage) -> None:
         self._instruments = instruments
         self._engine = engine
         self._capture = capture

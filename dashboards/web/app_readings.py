@@ -144,10 +144,7 @@ def percentile(ordered: Sequence[float], q: float) -> Measured:
     half = _Z * math.sqrt(n * q * (1.0 - q))
     low, high = math.floor(n * q - half) - 1, math.ceil(n * q + half)
     return Measured(
-        n=n,
-        value=ordered[min(n - 1, int(n * q))],
-        low=ordered[max(0, low)],
-        high=ordered[high] if high < n else None,
+        n=n, value=ordered[min(n - 1, int(n * q))], low=ordered[max(0, low)], high=ordered[high] if high < n else None
     )
 
 

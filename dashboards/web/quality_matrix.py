@@ -218,14 +218,7 @@ def is_descending(column: str, lower_is_better: Collection[str]) -> bool:
     return column in TRAFFIC or column in lower_is_better
 
 
-def cell(
-    row: AppRow,
-    metric: str,
-    now: float,
-    *,
-    hours: Hours,
-    lower_is_better: Collection[str],
-) -> Cell | None:
+def cell(row: AppRow, metric: str, now: float, *, hours: Hours, lower_is_better: Collection[str]) -> Cell | None:
     """The cell of a metric; None where the app has no score of it."""
     quality = row.qualities.get(metric)
     if quality is None:

@@ -137,13 +137,7 @@ class Toolbar:
     link: str
 
 
-def toolbar(
-    path: str,
-    params: Params,
-    *,
-    time_range: TimeRange | None,
-    apps: Iterable[tuple[str, int]],
-) -> Toolbar:
+def toolbar(path: str, params: Params, *, time_range: TimeRange | None, apps: Iterable[tuple[str, int]]) -> Toolbar:
     """Build the bar of a view; `apps` are names with their number of scores.
 
     Every link keeps the other parameters of the view. `link` has fixed times, so that it shows the same later.

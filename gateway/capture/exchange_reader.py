@@ -242,10 +242,7 @@ class Capture:
         if capture is not None and (capture is not before or capture.shortened):
             capture = bounded_capture(capture)
         return changed(
-            sample,
-            capture=capture,
-            history=bounded_history(sample.history),
-            calls=bounded_calls(sample.calls),
+            sample, capture=capture, history=bounded_history(sample.history), calls=bounded_calls(sample.calls)
         )
 
     def _is_repeated(self, exchange: Exchange) -> bool:

@@ -49,12 +49,7 @@ class QueueMonitor:
     """
 
     def __init__(
-        self,
-        queue: Queue,
-        *,
-        every_s: float = EVERY_S,
-        draw: Callable[[], float] = random.random,
-        observer: Failures,
+        self, queue: Queue, *, every_s: float = EVERY_S, draw: Callable[[], float] = random.random, observer: Failures
     ) -> None:
         self.utilisation = 0.0
         self._queue = queue

@@ -35,11 +35,7 @@ class NativeUpstream:
     """
 
     def __init__(
-        self,
-        *,
-        connect_timeout_s: float = 5.0,
-        read_timeout_s: float = 600.0,
-        ca_file: Path | None = None,
+        self, *, connect_timeout_s: float = 5.0, read_timeout_s: float = 600.0, ca_file: Path | None = None
     ) -> None:
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s

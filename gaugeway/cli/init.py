@@ -52,13 +52,7 @@ class Answers:
 @click.option("--judge", help="Model that judges the answers; '' for none.")
 @click.option("--judge-url", help="Base URL of the judge. [that of --upstream]")
 @click.option("--key-variable", help=f"Variable with the judge's API key. [{KEY_VARIABLE}]")
-@click.option(
-    "--rate",
-    type=NumberRange(0.0, 1.0),
-    default=0.2,
-    show_default=True,
-    help="Share of answers judged.",
-)
+@click.option("--rate", type=NumberRange(0.0, 1.0), default=0.2, show_default=True, help="Share of answers judged.")
 @click.option(
     "--slo",
     type=NumberRange(0.0, 1.0, min_open=True, max_open=True),

@@ -87,9 +87,7 @@ def plane_options(function: F) -> F:
     return cast("F", run)
 
 
-def given_tables(
-    options: dict[str, Any],
-) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, ...]]:
+def given_tables(options: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str | None, tuple[str | None, ...]]:
     """Return what the command line gives: keys by table, the upstream, and the judge's model, address and kind."""
     gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
     monitors_options = {"host": options["monitors_host"], "port": options["monitors_port"]}

@@ -297,11 +297,7 @@ class Describer:
         return (why, None, source) if step is None else (step.explain(why), step.step, source)
 
     async def _explain(
-        self,
-        asked: _Asked,
-        old: Sequence[Point],
-        new: Sequence[Point],
-        passages: Mapping[str, Passages] | None = None,
+        self, asked: _Asked, old: Sequence[Point], new: Sequence[Point], passages: Mapping[str, Passages] | None = None
     ) -> Explanation:
         metric, scales, read = asked.metric, asked.scales, passages or {}
         questions = await self._questions(old, metric, read), await self._questions(new, metric, read)

@@ -129,10 +129,7 @@ async def read(store: Store, wanted: VersionQuery) -> Read:
 
 
 async def compare_versions(
-    store: Store,
-    wanted: VersionQuery,
-    *,
-    lower_is_better: Callable[[str], bool],
+    store: Store, wanted: VersionQuery, *, lower_is_better: Callable[[str], bool]
 ) -> ComparedVersions:
     """Read the scores of both versions and compare them, those to the same question as pairs. Raises as `read`."""
     everything, partial = await read(store, wanted)

@@ -204,11 +204,7 @@ class GrowingWindow:
         return age_s >= window_s / _REREAD or (lacking and age_s >= _FIRST_S)
 
     async def _quality(
-        self,
-        window_s: float,
-        now: float,
-        effects: Mapping[tuple[str, str, str], float],
-        oldest_waiting: float | None,
+        self, window_s: float, now: float, effects: Mapping[tuple[str, str, str], float], oldest_waiting: float | None
     ) -> Mapping[tuple[str, str], Quality]:
         older = await self._store.summary(Query(since=now - window_s, until=self._recent.whole_hour(now)))
         summaries = add_summaries([*older, *await self._recent.since_whole_hour(now, oldest_waiting)])

@@ -16,15 +16,7 @@ from litestar.params import FromPath, FromQuery
 
 from gaugeway.runtime import audit
 from gaugeway.settings import explained
-from monitors.alerting.acknowledgements import (
-    MAX_VALUE,
-    Ack,
-    Acknowledgements,
-    Label,
-    Matcher,
-    Operator,
-    Silence,
-)
+from monitors.alerting.acknowledgements import MAX_VALUE, Ack, Acknowledgements, Label, Matcher, Operator, Silence
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import NotDeliveredError
 

@@ -111,10 +111,7 @@ def document(handlers: Sequence[Any]) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "security": [{"token": []}],
         "paths": paths,
-        "components": {
-            "schemas": _schemas(),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 
@@ -123,10 +120,7 @@ def _operation(method: str, path: str, generated: Mapping[str, Any]) -> dict[str
     answer: dict[str, Any] = {"description": added.summary + "."}
     if added.answer is not None:
         answer["content"] = {media: {"schema": added.answer} for media in added.media}
-    errors = {
-        **dict.fromkeys(added.errors, added.error),
-        **dict.fromkeys(() if added.open else _GUARDS, "Error"),
-    }
+    errors = {**dict.fromkeys(added.errors, added.error), **dict.fromkeys(() if added.open else _GUARDS, "Error")}
     operation = {
         "summary": added.summary,
         "operationId": generated["operationId"],

@@ -53,11 +53,7 @@ def source_handlers(reports: SourceReports) -> list[Any]:
 
     @get("/api/topics")
     async def topics(
-        *,
-        app: FromQuery[str],
-        metric: FromQuery[str | None] = None,
-        since_s: _Seconds = DAY_S,
-        until: _Until = None,
+        *, app: FromQuery[str], metric: FromQuery[str | None] = None, since_s: _Seconds = DAY_S, until: _Until = None
     ) -> dict[str, Any]:
         try:
             return asdict(await reports.gaps(app, metric, since_s=since_s, until=until))

@@ -150,13 +150,7 @@ def series_handlers(sources: SeriesSources) -> list[Any]:
 
     @get("/api/series")
     async def series(
-        *,
-        app: Text,
-        metric: Text,
-        by: Given = "",
-        since: Given = "24h",
-        until: Given = "",
-        step: Given = "",
+        *, app: Text, metric: Text, by: Given = "", since: Given = "24h", until: Given = "", step: Given = ""
     ) -> SeriesAnswer:
         asked_s = asked_step(step)
         query = read_query(app, metric, by, since=since, until=until, step=step, now=sources.clock())

@@ -240,7 +240,5 @@ def onset(times: Sequence[float], values: Sequence[float], rates: Sequence[float
     half = int(np.ceil(_QUANTILE * variance / drop**2 / worth)) + _GRID
     first = split + 1
     return Onset(
-        at=float(at[first]),
-        earliest=float(at[max(0, first - half)]),
-        latest=float(at[min(x.size - 1, first + half)]),
+        at=float(at[first]), earliest=float(at[max(0, first - half)]), latest=float(at[min(x.size - 1, first + half)])
     )

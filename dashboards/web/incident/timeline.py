@@ -46,12 +46,7 @@ def _worded(phrase: str, *fields: Any) -> Markup:
 
 
 def timeline_of(
-    alert: Alert,
-    *,
-    now: float,
-    progress: Mapping[str, Progress],
-    history: Sequence[Event],
-    silences: Sequence[Silence],
+    alert: Alert, *, now: float, progress: Mapping[str, Progress], history: Sequence[Event], silences: Sequence[Silence]
 ) -> list[Entry]:
     """The entries, oldest first."""
     found = [*_of_silences(alert, history, silences, now), *_of_events(history, progress)]

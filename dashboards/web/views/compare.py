@@ -25,13 +25,7 @@ from monitors.analysis import ab_compare as comparing
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate, parts_of
 from monitors.analysis.ab_compare import Compared, Sides
-from monitors.analysis.ab_query import (
-    PERIOD,
-    UnknownVersionError,
-    VersionQuery,
-    compare_versions,
-    period_of,
-)
+from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, compare_versions, period_of
 from monitors.statistics.confidence_sequence import level_of, mean_of
 from monitors.statistics.weighted_mean import Estimate
 

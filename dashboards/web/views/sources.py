@@ -67,13 +67,7 @@ def selection_of(params: Mapping[str, str], site: Site) -> Selection:
 
 
 async def report_view(
-    request: Page,
-    site: Site,
-    template: str,
-    title: str,
-    *,
-    read: Callable[..., Awaitable[Any]],
-    **context: Any,
+    request: Page, site: Site, template: str, title: str, *, read: Callable[..., Awaitable[Any]], **context: Any
 ) -> Template:
     """Render the view of a report, or what is wrong with the selection (status 400).
 

@@ -9,13 +9,7 @@ from itertools import pairwise
 from gaugeway.prompts.learning.alignment import salted
 from gaugeway.prompts.learning.model import Split, chunks_of, slots_in, split
 from gaugeway.prompts.learning.outline import Outline, Span, has_letter
-from gaugeway.prompts.learning.plan_evidence import (
-    PassageSkeleton,
-    PlanEvidence,
-    SlotEvidence,
-    is_history,
-    question_of,
-)
+from gaugeway.prompts.learning.plan_evidence import PassageSkeleton, PlanEvidence, SlotEvidence, is_history, question_of
 from gaugeway.prompts.learning.plans import Plan, proposals
 from gaugeway.records import Context
 
@@ -63,11 +57,7 @@ class Evidence:
             self._add(key, plan, seen.text, known, question)
             for other in self._derived(key, plan, seen.text):
                 self._add(
-                    said_as := salted((other.literals, other.passages, other.split)),
-                    other,
-                    seen.text,
-                    known,
-                    question,
+                    said_as := salted((other.literals, other.passages, other.split)), other, seen.text, known, question
                 )
                 said[said_as] = other
         for key, entry in self.plans.items():

@@ -117,8 +117,7 @@ def shifted(drop: Fall, keys: Sequence[str], alpha: float, words: Words) -> Expl
     if not found:
         return None
     best = min(
-        found,
-        key=lambda shift: (not shift.explains(alpha), shift.key == "topic", -min(1.0, shift.carried), -_z(shift)),
+        found, key=lambda shift: (not shift.explains(alpha), shift.key == "topic", -min(1.0, shift.carried), -_z(shift))
     )
     if not best.explains(alpha):
         return _explanation(best, drop, "unknown", words)

@@ -22,13 +22,7 @@ class PagerDutyNotifier(Notifier):
     opens_incidents = True
     no_heartbeat = "it would be an incident that never ends"
 
-    def __init__(
-        self,
-        *,
-        routing_key: str,
-        url: str = EVENTS_URL,
-        timeout_s: float = 10.0,
-    ) -> None:
+    def __init__(self, *, routing_key: str, url: str = EVENTS_URL, timeout_s: float = 10.0) -> None:
         self._address = Address(url, what="pagerduty", timeout_s=timeout_s)
         self._routing_key = routing_key
 

@@ -36,12 +36,7 @@ class SlackNotifier(GroupNotifier):
     no_heartbeat = "every heartbeat would be a message"
 
     def __init__(
-        self,
-        *,
-        url: str | None = None,
-        token: str | None = None,
-        channel: str | None = None,
-        timeout_s: float = 10.0,
+        self, *, url: str | None = None, token: str | None = None, channel: str | None = None, timeout_s: float = 10.0
     ) -> None:
         if token is None and url is None:
             raise ValueError("url: slack needs the url of an incoming webhook, or a token and a channel")

@@ -56,11 +56,7 @@ class WebhookNotifier(GroupNotifier):
         return {SIGNATURE: f"t={moment},v1={digest}"}
 
 
-def group_body(
-    alerts: Sequence[Alert],
-    links: Links = NO_PAGE,
-    group_by: Sequence[str] = (),
-) -> dict[str, Any]:
+def group_body(alerts: Sequence[Alert], links: Links = NO_PAGE, group_by: Sequence[str] = ()) -> dict[str, Any]:
     """Return the webhook body for the alerts of one group; its links are empty without a public URL.
 
     Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. `group_by` names the group labels;

@@ -120,12 +120,7 @@ class IncidentReports:
     """
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        names: Namer,
-        passing: Passings = default_passing,
-        clock: Callable[[], float] = time.time,
+        self, store: Store, *, names: Namer, passing: Passings = default_passing, clock: Callable[[], float] = time.time
     ) -> None:
         self._store = store
         self._names = names
