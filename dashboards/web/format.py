@@ -152,11 +152,11 @@ def ago(at: float, now: float) -> str:
     return f"{words} ago" if at <= now else f"in {words}"
 
 
-def when(at: float | None, now: float) -> Markup:
+def when(moment: float | None, now: float) -> Markup:
     """A `<time>` element: UTC and the time relative to `now`."""
-    if at is None:
+    if moment is None:
         return escape(UNKNOWN)
-    return Markup('{} <span class="quiet ago">({})</span>').format(_time(at), ago(at, now))
+    return Markup('{} <span class="quiet ago">({})</span>').format(at(moment), ago(moment, now))
 
 
 def at(moment: float) -> Markup:
@@ -165,7 +165,9 @@ def at(moment: float) -> Markup:
     >>> str(at(1_760_000_000.5))
     '<time datetime="2025-10-09T08:53:20Z">2025-10-09 08:53:20 UTC</time>'
     """
-    return _time(moment)
+    text = iso(moment)
+    shown = text.replace("T", " ").replace("Z", " UTC")
+    return Markup('<time datetime="{}">{}</time>').format(text, shown)
 
 
 def shortened(text: str | None, most: int = 160) -> str:
@@ -198,19 +200,10 @@ def by_part(counts: Sequence[int], noun: str) -> str:
         return f"no {noun}s"
     part = _PARTS.get(len(counts), "part")
     at = counts.index(most)
-    place = "latest" if at == len(counts) - 1 else _ordinal(at + 1)
+    ordinal = _ORDINALS[at] if at < len(_ORDINALS) else f"{at + 1}th"
+    place = "latest" if at == len(counts) - 1 else ordinal
     said = f"{count(total)} {noun}{'' if total == 1 else 's'}"
     if most == total:
         return f"{said}, all in the {place} {part}" if total > 1 else f"{said}, in the {place} {part}"
     filled = sum(n > 0 for n in counts)
     return f"{said} in {filled} of {len(counts)} {part}s, the most ({count(most)}) in the {place}"
-
-
-def _ordinal(n: int) -> str:
-    return _ORDINALS[n - 1] if n <= len(_ORDINALS) else f"{n}th"
-
-
-def _time(at: float) -> Markup:
-    text = iso(at)
-    shown = text.replace("T", " ").replace("Z", " UTC")
-    return Markup('<time datetime="{}">{}</time>').format(text, shown)

@@ -7,6 +7,7 @@ share, so that the sample needs no weights: what is in it stands for the whole p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
@@ -139,9 +140,7 @@ def sampled_exchanges(points: Sequence[Point], most: int) -> Sequence[Point]:
     """About `most` of the evaluations, whole exchanges, in their order; drawn by a hash of the exchange's id."""
     if len(points) <= most:
         return points
-    by_id: dict[str, int] = {}
-    for point in points:
-        by_id[point.sample_id] = by_id.get(point.sample_id, 0) + 1
+    by_id = Counter(point.sample_id for point in points)
     chosen: set[str] = set()
     left = most
     for name in sorted(by_id, key=lambda name: (crc32(name.encode()), name)):

@@ -7,6 +7,7 @@ in the same order, with short fields between; behind the last one the text runs 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from textwrap import dedent
@@ -232,10 +233,7 @@ def _run_on(text: str, records: list[Record], at: list[int]) -> bool:
 def _strip_field_lines(text: str, records: list[Record]) -> None:
     """Cut leading lines with labels that most records have, or several of which one names a place or a score."""
     heads = [_field_lines(text, record) for record in records]
-    counts: dict[str, int] = {}
-    for head in heads:
-        for key in {key for key, _ in head}:
-            counts[key] = counts.get(key, 0) + 1
+    counts = Counter(key for head in heads for key in {key for key, _ in head})
     for one, head in zip(records, heads, strict=True):
         end = one.start
         origin = len(head) > 1 and _names_a_place(text[end : head[-1][1]])

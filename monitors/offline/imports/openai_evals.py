@@ -93,12 +93,10 @@ def _multi(
     out.miss(f"multi {grader.get('name')!r}", why)
 
 
-def _string_check(grader: Mapping[str, Any], _: Fields, __: Imported) -> None:
+def _no_counterpart(grader: Mapping[str, Any], _: Fields, __: Imported) -> None:
+    if grader["type"] == "python":
+        raise NotMappedError(f"runs Python code: {_CUSTOM}")
     raise NotMappedError(f"compares text ({grader['operation']}); no built-in metric does this: {_CUSTOM}")
-
-
-def _python(_: Mapping[str, Any], __: Fields, ___: Imported) -> None:
-    raise NotMappedError(f"runs Python code: {_CUSTOM}")
 
 
 def _text_similarity(grader: Mapping[str, Any], fields: Fields, out: Imported) -> None:
@@ -153,11 +151,11 @@ def _what(error: Exception) -> str:
 
 
 _TYPES: dict[str, Callable[[Mapping[str, Any], Fields, Imported], dict[str, Any] | None]] = {
-    "string_check": _string_check,
+    "string_check": _no_counterpart,
     "text_similarity": _text_similarity,
     "score_model": _score_model,
     "label_model": _label_model,
-    "python": _python,
+    "python": _no_counterpart,
 }
 
 
@@ -205,14 +203,8 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
         tags = record["tags"] | sampled.pop("tags", {})
         asks = {} if "user_input" in record else sampled
         given = {name: value for name, value in sampled.items() if name not in ("user_input", "history")}
-        out.record(
-            {
-                **record,
-                **given,
-                **{name: asks[name] for name in ("user_input", "history") if name in asks},
-                "tags": tags,
-            }
-        )
+        given |= {name: asks[name] for name in ("user_input", "history") if name in asks}
+        out.record({**record, **given, "tags": tags})
     return out
 
 
