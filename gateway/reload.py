@@ -18,6 +18,7 @@ from gateway.access.gate import needs_gate
 from gateway.config import Config
 from gaugeway import settings
 from gaugeway.data_files import table
+from gaugeway.records import grouped
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError, is_struct, item_of, plain
 
@@ -83,10 +84,7 @@ def check_live(old: Config, new: Config) -> None:
 
 def _values(config: Config) -> dict[str, list[tuple[str, Any]]]:
     """Return all values by key; where a key occurs several times, with the index or the name of each."""
-    found: dict[str, list[tuple[str, Any]]] = {}
-    for key, place, value in _walk(config, "", ""):
-        found.setdefault(key, []).append((place, value))
-    return found
+    return grouped((key, (place, value)) for key, place, value in _walk(config, "", ""))
 
 
 def _walk(table: msgspec.Struct, key: str, place: str) -> Iterator[tuple[str, str, Any]]:

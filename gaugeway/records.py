@@ -456,6 +456,7 @@ class Alert:
         )
 
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
@@ -485,3 +486,11 @@ def each_changed(change: Callable[[_T], _T], records: tuple[_T, ...]) -> tuple[_
         return records
     found = tuple(map(change, records))
     return records if all(map(is_, found, records)) else found
+
+
+def grouped(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
+    """Return the values of each key, both in their order."""
+    found: dict[_K, list[_T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from markupsafe import Markup
 from dashboards.web.charts import Dot, trend_line
 from dashboards.web.format import MIN_N, number
 from dashboards.web.gateways import AppTraffic
+from gaugeway.records import grouped
 from gaugeway.storage.stores import Summary
 from gaugeway.storage.sums import WeightedSums
 from monitors.alerting.engine import StreamStatus
@@ -32,9 +34,7 @@ def dots_of(hours: Sequence[tuple[float, Summary]], now: float) -> tuple[list[Do
     last = math.floor(now / HOUR_S)
     dots: list[Dot] = []
     for width in WIDTHS:
-        groups: dict[int, list[Summary]] = {}
-        for start, summary in hours:
-            groups.setdefault((last - math.floor(start / HOUR_S)) // width, []).append(summary)
+        groups = grouped(((last - math.floor(start / HOUR_S)) // width, summary) for start, summary in hours)
         dots = []
         for index, some in sorted(groups.items(), reverse=True):
             begin = (last + 1 - (index + 1) * width) * HOUR_S
@@ -175,10 +175,7 @@ def rows_of(quality: Iterable[Quality], watches: Watches, known: Iterable[Stream
 
 def metrics_of(rows: Iterable[AppRow]) -> list[str]:
     """The metrics of the rows, those of most apps first, then by name."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        for metric in row.qualities:
-            counts[metric] = counts.get(metric, 0) + 1
+    counts = Counter(metric for row in rows for metric in row.qualities)
     return sorted(counts, key=lambda metric: (-counts[metric], metric))
 
 

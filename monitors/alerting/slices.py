@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from gaugeway.records import grouped
 from gaugeway.storage.stores import Point, Query
 
 MONTH_S = 30 * 86_400.0
@@ -73,10 +74,7 @@ class Slices:
         """Split the points of a bucket that began at Unix time `at`, then count them."""
         cut: dict[str, list[Point]] = {}
         for dimension in self._dimensions:
-            groups: dict[str, list[Point]] = {}
-            for point in points:
-                if (value := value_of(point, dimension)) is not None:
-                    groups.setdefault(value, []).append(point)
+            groups = grouped((value, point) for point in points if (value := value_of(point, dimension)) is not None)
             known = self.counts.setdefault(app, {}).setdefault(dimension, {})
             if len(known) > 1:
                 for value, some in groups.items():

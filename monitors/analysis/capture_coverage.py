@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from gaugeway.records import Sample
+from gaugeway.records import Sample, grouped
 from gaugeway.runtime.label_cap import OVERFLOW
 from gaugeway.sampling import position
 from gaugeway.settings.shared import MAX_AUDITS
@@ -122,11 +122,9 @@ def audits_in(states: Mapping[str, bytes]) -> Audits:
 
 def by_app(audits: Iterable[Audit], now: float) -> dict[str, list[Audit]]:
     """Return the audits that count, by app: marks that are not in the request show nothing."""
-    found: dict[str, list[Audit]] = {}
-    for audit in audits:
-        if audit.result not in NOT_COMPARED and audit.at > now - MAX_KEPT_S:
-            found.setdefault(audit.app, []).append(audit)
-    return found
+    return grouped(
+        (audit.app, audit) for audit in audits if audit.result not in NOT_COMPARED and audit.at > now - MAX_KEPT_S
+    )
 
 
 Found: TypeAlias = Literal["both", "question", "passages", "nothing"]

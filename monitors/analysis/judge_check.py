@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gaugeway.records import Sample, Score
+from gaugeway.records import Sample, Score, grouped
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store
 from gaugeway.text.language import language_of
@@ -160,10 +160,7 @@ async def judged_answers(
     else:
         labels, least = await store.ratings(query), LABEL_PASSES
         truth = "rating" if any(label.source == "rating" for label in labels) else "reference"
-        given: dict[str, list[float]] = {}
-        for label in labels:
-            if label.source == truth:
-                given.setdefault(label.sample_id, []).append(label.rating)
+        given = grouped((label.sample_id, label.rating) for label in labels if label.source == truth)
         good = {sample_id: math.fsum(ratings) / len(ratings) for sample_id, ratings in given.items()}
     found, ids = list[Judged](), list(good)[-MAX_LABELS:]
     for start in range(0, len(ids), _AT_ONCE):

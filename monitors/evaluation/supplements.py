@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from gaugeway.records import Sample, Supplement
+from gaugeway.records import Sample, Supplement, grouped
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.settings.bounds import bounded, bounded_supplement
 from gaugeway.storage.engines.failures import engine_failed
@@ -150,11 +150,9 @@ class SupplementIntake:
 
 
 def _by_address(supplements: Iterable[Supplement]) -> dict[Address, list[Supplement]]:
-    found: dict[Address, list[Supplement]] = {}
-    for supplement in supplements:
-        if (address := address_of(supplement)) is not None:
-            found.setdefault(address, []).append(supplement)
-    return found
+    return grouped(
+        (address, supplement) for supplement in supplements if (address := address_of(supplement)) is not None
+    )
 
 
 def _concerning(sample: Sample, by_address: Mapping[Address, Sequence[Supplement]]) -> list[Supplement]:

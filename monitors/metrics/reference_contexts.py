@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gaugeway.records import Sample, Score, Skipped
+from gaugeway.records import Sample, Score, Skipped, grouped
 from gaugeway.text.normalising import nfkc
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
@@ -159,10 +159,7 @@ class ContextEntityRecall:
 
 def _distinct(entities: Iterable[Entity]) -> list[Sequence[Entity]]:
     """Return the entities without duplicates, merging their forms."""
-    groups: dict[str, list[Entity]] = {}
-    for entity in entities:
-        if key := _folded(entity.entity):
-            groups.setdefault(key, []).append(entity)
+    groups = grouped((key, entity) for entity in entities if (key := _folded(entity.entity)))
     return list(groups.values())
 
 

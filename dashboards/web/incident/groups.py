@@ -14,6 +14,7 @@ from dashboards.web.addresses import explore, fields_without, topic_words
 from dashboards.web.charts import drawn
 from dashboards.web.format import iso
 from dashboards.web.spread_sample import sampled_exchanges
+from gaugeway.records import grouped
 from gaugeway.storage.stores import Point, Query, Store, Summary
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings
@@ -116,10 +117,7 @@ class Grouping:
         values = await self._values(read, field, base, within_s)
         if values is None:
             return Groups(field=field, metric=metric, waiting=True)
-        by_value: dict[str, list[Point]] = {}
-        for point in read:
-            for value in values.get(point.sample_id, ()):
-                by_value.setdefault(value, []).append(point)
+        by_value = grouped((value, point) for point in read for value in values.get(point.sample_id, ()))
         rule = self._passing(metric)
         kept = {**fields, "metric": metric}
         if field == "topic":  # topics belong to the exchanges that they were found in
@@ -216,10 +214,7 @@ def distributions(
     points: Sequence[Point], fields: Mapping[str, str], passing: Passings, most: int
 ) -> list[FilterChart]:
     """The distribution of each metric's scores, the most frequent metric first; a click on a bar selects its scores."""
-    values: dict[str, list[float]] = {}
-    for point in points:
-        if point.value is not None:
-            values.setdefault(point.metric, []).append(point.value)
+    values = grouped((point.metric, point.value) for point in points if point.value is not None)
     ranked = sorted(values.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:most]
     return [_distribution(metric, some, fields, passing) for metric, some in ranked]
 

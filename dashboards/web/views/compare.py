@@ -18,7 +18,7 @@ from markupsafe import Markup
 from dashboards.web.charts import Dot, Line, effect_of, forest_axis, forest_row, reach, timeline
 from dashboards.web.format import interval, number, signed
 from dashboards.web.site import Page, Site
-from gaugeway.records import PROMPT_SCHEME, Sample
+from gaugeway.records import PROMPT_SCHEME, Sample, grouped
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.changes import Version
 from monitors.analysis import ab_compare as comparing
@@ -267,9 +267,7 @@ def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
 def _binned(
     timed: Iterable[tuple[float, Item]], mean: Callable[[Sequence[Item]], Estimate | None], since: float, width: float
 ) -> list[Dot]:
-    bins: dict[int, list[Item]] = {}
-    for at, item in timed:
-        bins.setdefault(int((at - since) / width), []).append(item)
+    bins = grouped((int((at - since) / width), item) for at, item in timed)
     known = ((since + (index + 0.5) * width, level_of(mean(some))) for index, some in sorted(bins.items()))
     return [Dot.of(at, found) for at, found in known if found is not None and found.n >= FEW]
 

@@ -20,7 +20,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import time_range
 from dashboards.web.views.exchange import steps_of, tokens_of
 from dashboards.web.views.explore import MAX_FIELD, Selection, selection
-from gaugeway.records import Evaluation, Sample
+from gaugeway.records import Evaluation, Sample, grouped
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
 from monitors.analysis.human_labels import Passings
@@ -65,17 +65,16 @@ class Threads:
 async def threads(store: Store, query: Query, after: Cursor | None, passing: Passings) -> Threads:
     """Read a page of conversations: those of the next `MAX_POINTS` evaluations of a query, newest first."""
     found = await search(store, query, after=after, wanted=MAX_POINTS, budget_s=THREADS_S, clock=time.monotonic)
-    points: dict[str, list[Point]] = {}
-    for point in found.points:
-        points.setdefault(point.sample_id, []).append(point)
+    points = grouped((point.sample_id, point) for point in found.points)
     ids = list(points)
     samples: dict[str, Sample] = {}
     for start in range(0, len(ids), AT_ONCE):
         samples |= await store.samples(ids[start : start + AT_ONCE])
-    by_key: dict[tuple[str, str], list[Sample]] = {}
-    for sample in samples.values():
-        if not sample.transcript and (key := sample.conversation or sample.session):
-            by_key.setdefault((sample.app, key), []).append(sample)
+    by_key = grouped(
+        ((sample.app, key), sample)
+        for sample in samples.values()
+        if not sample.transcript and (key := sample.conversation or sample.session)
+    )
     rows = [
         _thread(some, [point for sample in some for point in points[sample.id]], passing) for some in by_key.values()
     ]

@@ -14,7 +14,7 @@ from gaugeway.prompts.learning.model import WHOLE, LearnedTemplate, Split, match
 from gaugeway.prompts.learning.outline import Outline, Span, has_letter
 from gaugeway.prompts.learning.plans import Plan, has_remains_of_the_prompt, template_of
 from gaugeway.prompts.learning.skeletons import Skeleton, fits, read
-from gaugeway.records import Context
+from gaugeway.records import Context, grouped
 
 MAX_MARKED_OF_KIND = 5
 """Most requests of one kind and app that the judge is asked to mark."""
@@ -80,9 +80,7 @@ class MarkedRequests:
     def load(self, marked: Iterable[Marked]) -> None:
         """Replace what is known."""
         self._revision += 1
-        self._marked = {}
-        for mark in list(marked)[-MAX_MARKED:]:
-            self._marked.setdefault((mark.app, mark.kind), []).append(mark)
+        self._marked = grouped(((mark.app, mark.kind), mark) for mark in list(marked)[-MAX_MARKED:])
 
     def consider(
         self, name: tuple[str, str], state: JudgingState, skeleton: Skeleton, seen: Outline, known: Sequence[Context]

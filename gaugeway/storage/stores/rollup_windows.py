@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gaugeway.records import grouped
 from gaugeway.storage.stores import OutcomeCount, ScoreHistogram, ScoreSums, Summary
 
 Array: TypeAlias = NDArray[np.float64]
@@ -89,9 +90,7 @@ def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
 
 def add_scored(parts: Iterable[ScoreSums]) -> list[ScoreSums]:
     """One for each app and metric."""
-    found: dict[tuple[str, str], list[ScoreSums]] = {}
-    for sums in parts:
-        found.setdefault((sums.app, sums.metric), []).append(sums)
+    found = grouped(((sums.app, sums.metric), sums) for sums in parts)
     return [
         ScoreSums(
             app=app,

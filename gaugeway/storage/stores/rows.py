@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gaugeway.records import Evaluation, Failed, Message, Outcome, Sample, Score, Skipped, Supplement
+from gaugeway.records import Evaluation, Failed, Message, Outcome, Sample, Score, Skipped, Supplement, grouped
 from gaugeway.storage.conversations import Linked
 from gaugeway.storage.engines.failures import encoded
 from gaugeway.storage.stores import OutcomeCount, PairedSums, Point, ScoreHistogram, ScoreSums, Summary
@@ -191,9 +191,7 @@ def scored(found: Iterable[Sequence[Any]]) -> list[ScoreSums]:
 
 def spreads(found: Iterable[Sequence[Any]], since: float, until: float) -> list[ScoreHistogram]:
     """Read counted scores: app, metric, slice, version, judge, rate, hundredth, number, sums of x and x^2."""
-    groups: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
-    for row in found:
-        groups.setdefault(tuple(row[:6]), []).append(row[6:])
+    groups = grouped((tuple(row[:6]), row[6:]) for row in found)
     return [
         ScoreHistogram(
             since=since,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gaugeway.records import grouped
 from monitors.alerting.causes.judge_changed import MATERIAL
 from monitors.alerting.causes.observations import (
     ALPHA,
@@ -207,9 +208,7 @@ def _size(fall: Fall) -> float:
 
 
 def _by_metric(observations: Iterable[Observation]) -> dict[str, list[Observation]]:
-    found: dict[str, list[Observation]] = {}
-    for observation in observations:
-        found.setdefault(observation.metric, []).append(observation)
+    found = grouped((observation.metric, observation) for observation in observations)
     known = {*_of_answers(), *OF_RETRIEVAL}
     wanted = [metric for metric in found if metric in known or is_retrieval(metric)]
     return {metric: scores_of(metric, found[metric]) for metric in wanted}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gaugeway.records import Cause
+from gaugeway.records import Cause, grouped
 from monitors.alerting.causes.observations import (
     ALPHA,
     Explanation,
@@ -156,9 +156,7 @@ class _Worth:
 
     def __init__(self, values: Sequence[str], rates: Sequence[float]) -> None:
         self.count = Counter(values)
-        weights: dict[str, list[float]] = {}
-        for value, rate in zip(values, rates, strict=True):
-            weights.setdefault(value, []).append(1.0 / rate)
+        weights = grouped((value, 1.0 / rate) for value, rate in zip(values, rates, strict=True))
         self._weights = weights
 
     def of(self, *some: str) -> float:
