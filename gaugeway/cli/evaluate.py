@@ -19,6 +19,7 @@ from gaugeway.extensions import registered
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
 from gaugeway.settings.shared import Config
+from gaugeway.storage.stores import Store
 from monitors.analysis.captured import UnknownMetricError, check_metric
 from monitors.offline import comparison, dataset, progress, reports
 from monitors.offline.comparison import Comparison
@@ -178,18 +179,17 @@ def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
         _check_content(settings)
         start, end = shared.span(since)
 
-        async def run() -> Exported:
-            async with contextlib.aclosing(shared.open_store(settings, data_dir)) as store:
-                if (metric := options["metric"]) is not None:
-                    try:
-                        await check_metric(store, metric, since=start, until=end, enabled=settings.metrics)
-                    except UnknownMetricError as error:
-                        raise ConfigError([f"--metric: {error}"]) from error
-                with click.open_file(str(file), "w", encoding="utf-8") as out:
-                    chosen = {name: options[name] for name in ("worst", "metric", "gaps")}
-                    return await run_export(store, out, since=start, until=end, **chosen)
+        async def run(store: Store) -> Exported:
+            if (metric := options["metric"]) is not None:
+                try:
+                    await check_metric(store, metric, since=start, until=end, enabled=settings.metrics)
+                except UnknownMetricError as error:
+                    raise ConfigError([f"--metric: {error}"]) from error
+            with click.open_file(str(file), "w", encoding="utf-8") as out:
+                chosen = {name: options[name] for name in ("worst", "metric", "gaps")}
+                return await run_export(store, out, since=start, until=end, **chosen)
 
-        exported = asyncio.run(run())
+        exported = shared.with_store(settings, data_dir, run)
     said = [f"{exported.written} exchanges written"]
     said += [f"{exported.left_out} without an answer left out"] if exported.left_out else []
     if n := exported.conversations:

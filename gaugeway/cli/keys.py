@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import Awaitable, Callable
@@ -159,12 +157,8 @@ def _check_directory(place: Place) -> None:
 
 
 def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with contextlib.aclosing(open_keys(place.url, place.data_dir)) as store:
-            return await use(store)
-
     try:
-        return asyncio.run(run())
+        return shared.run_on(open_keys(place.url, place.data_dir), use)
     except (EngineError, ValueError) as error:
         fail(str(error) if place.url else f"{place.data_dir / KEYS_FILE}: {error}")
 

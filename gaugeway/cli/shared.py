@@ -159,10 +159,15 @@ def span(since: str) -> tuple[float, float]:
 
 def with_store(config: Shared, data_dir: Path, query: Callable[[Store], Awaitable[T]]) -> T:
     """Open the store, run `query` on it, and close it. Raises ConfigError if there is no store."""
+    return run_on(open_store(config, data_dir), query)
+
+
+def run_on(opened: Any, query: Callable[[Any], Awaitable[T]]) -> T:
+    """Run `query` on what has a method `aclose`, and close it."""
 
     async def run() -> T:
-        async with contextlib.aclosing(open_store(config, data_dir)) as store:
-            return await query(store)
+        async with contextlib.aclosing(opened):
+            return await query(opened)
 
     return asyncio.run(run())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ import click
 import msgspec
 
 from gateway.capture.stored_templates import learned_of
-from gaugeway.cli.shared import fail, print_json, print_table, record, reported_errors, stored_options, utc
+from gaugeway.cli.shared import fail, print_json, print_table, record, reported_errors, run_on, stored_options, utc
 from gaugeway.prompts.user_patterns import Piece, describe, messages, toml
 from gaugeway.settings.loading import load, store_url
 from gaugeway.storage.templates import State, StoredTemplate, Templates, only_templates, open_templates
@@ -151,12 +149,7 @@ def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitab
         settings = load(config)
         if settings.store.url is None and not data_dir.is_dir():
             raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
-
-        async def asked() -> T:
-            async with contextlib.aclosing(open_templates(store_url(settings, data_dir))) as kept:
-                return await ask(kept)
-
-        return asyncio.run(asked())
+        return run_on(open_templates(store_url(settings, data_dir)), ask)
 
 
 async def _templates(kept: Templates, app: str | None) -> list[StoredTemplate]:

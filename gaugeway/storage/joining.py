@@ -98,23 +98,16 @@ def complete(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
     return replace(kept, contexts=sample.contexts, context_source=sample.context_source) if sample.contexts else kept
 
 
+_FILLED = ("question", "reference", "calls", "conversation", "turn", "hop", "cluster", "history", "retrieval_s")
+"""Fields that may come later, or change when another exchange arrives late; contexts, too, and their source."""
+
+
 def completes(new: Sample, old: Sample) -> bool:
     """Whether `new` is `old` with gaps filled by what was said beside it, and differs in nothing else.
 
     Where it stands in its conversation is no difference: that may change when another exchange arrives late.
     """
-    apart = replace(
-        new,
-        question=old.question,
-        reference=old.reference,
-        calls=old.calls,
-        conversation=old.conversation,
-        turn=old.turn,
-        hop=old.hop,
-        cluster=old.cluster,
-        history=old.history,
-        retrieval_s=old.retrieval_s,
-    )
+    apart = replace(new, **{name: getattr(old, name) for name in _FILLED})
     if replace(apart, contexts=old.contexts, context_source=old.context_source) != old:
         return False
     if old.contexts and (new.contexts, new.context_source) != (old.contexts, old.context_source):

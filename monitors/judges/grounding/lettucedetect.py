@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from gaugeway.data_files import table
 from monitors.judges import Judge, JudgeError, Prompt
 from monitors.judges.decisions import probability
 from monitors.judges.grounding import Material, Span, Support
@@ -37,44 +38,8 @@ Subcategory: TypeAlias = Literal[
     "unspecified",
 ]
 
-# The wording of the published v2 models (github.com/KRLabsOrg/LettuceDetect, MIT): they were trained on it.
-_CATEGORIES = """\
-- contradiction: conflicts with the context (a wrong value, number, date, name, or relationship)
-- fabricated_reference: an entity, name, identifier, or section that is absent from the context
-- unsupported_addition: a claim, detail, or behavior the context never states"""
-_SUBCATEGORIES = """\
-- entity: a wrong or invented name, entity, or object
-- temporal: an incorrect date, time, duration, or ordering
-- numerical: an incorrect number, quantity, or amount
-- value: a wrong value, setting, or attribute value
-- relational: an incorrect relationship or association between things
-- identifier: an invented identifier or name not found in the context
-- section: a reference to a section, part, or location that does not exist
-- attribute: an invented or incorrect attribute or property
-- claim: an added factual claim the context does not support
-- behavior: an added or changed action or behavior the context never states
-- elaboration: extra detail or elaboration beyond what the context supports
-- subjective: an unsupported subjective or evaluative statement
-- unspecified: unsupported, with no more specific subtype"""
-SYSTEM = (
-    "You are an expert annotator who identifies hallucinated spans in a generated answer with respect to a given"
-    " context (the only trusted evidence). A hallucinated span is a substring of the answer that is not supported by"
-    " the context. Spans consistent with the context are not hallucinations.\n\n"
-    "Quote each hallucinated span verbatim from the answer and classify it into exactly one category and one"
-    " subcategory.\n\n"
-    f"Categories (the kinds of unsupported span):\n{_CATEGORIES}\n\n"
-    f"Subcategories:\n{_SUBCATEGORIES}\n\n"
-    "Reply with ONLY a JSON object (no markdown, no code fences): "
-    '{"hallucinated_spans": [{"text": "...", "category": "...", "subcategory": "..."}]}. '
-    'If nothing is unsupported, reply {"hallucinated_spans": []}.'
-)
-_ASKED = (
-    "Briefly answer the following question:\n{question}\n"
-    "Bear in mind that your response should be strictly based on the following {count} passages:\n{passages}\n"
-    "In case the passages do not contain the necessary information to answer the question, please reply with: "
-    '"Unable to answer based on given passages."\noutput:'
-)
-_SUMMARISED = "Summarize the following text:\n{passages}\noutput:"
+_PROMPTS: Mapping[str, str] = table("monitors.judges.grounding", "lettucedetect.toml")
+SYSTEM, _ASKED, _SUMMARISED = (_PROMPTS[name] for name in ("system", "asked", "summarised"))
 _ANSWER = "\n\nAnswer to verify:\n"
 _GAP = 16
 """Characters of an answer that may lie between two tokens."""
