@@ -41,23 +41,9 @@ from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight, Pages
 
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
-    overview_handlers,
-    app_handlers,
-    find_handlers,
-    alert_view_handlers,
-    alert_form_handlers,
-    exchange_handlers,
-    conversation_handlers,
-    explore_handlers,
-    compare_view_handlers,
-    source_view_handlers,
-    topic_handlers,
-    prompt_handlers,
-    pipeline_handlers,
-    review_handlers,
-    settings_handlers,
-    welcome_handlers,
-    event_handlers,
+    *(overview_handlers, app_handlers, find_handlers, alert_view_handlers, alert_form_handlers, exchange_handlers),
+    *(conversation_handlers, explore_handlers, compare_view_handlers, source_view_handlers, topic_handlers),
+    *(prompt_handlers, pipeline_handlers, review_handlers, settings_handlers, welcome_handlers, event_handlers),
 )
 
 

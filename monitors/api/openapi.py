@@ -37,28 +37,9 @@ from monitors.statistics.agreement import Repeatability
 _PATH = "/api/openapi.json"
 _BODIES = (NewAck, NewMatcher, NewSilence)
 _ANSWERS = (
-    Ack,
-    Alert,
-    Captured,
-    Compared,
-    UndeliveredNotification,
-    Failed,
-    GapReport,
-    JudgeCheck,
-    Labelled,
-    Point,
-    Quality,
-    Repeatability,
-    Sample,
-    Score,
-    SeriesAnswer,
-    Silence,
-    Skipped,
-    SourceReport,
-    StoredTemplate,
-    Supplement,
-    Version,
-    StreamStatus,
+    *(Ack, Alert, Captured, Compared, UndeliveredNotification, Failed, GapReport, JudgeCheck, Labelled, Point, Quality),
+    *(Repeatability, Sample, Score, SeriesAnswer, Silence, Skipped, SourceReport, StoredTemplate, Supplement),
+    *(Version, StreamStatus),
 )
 _GUARDS = (401, 403, 429)
 SAMPLE_NAMES = {"conversation": "conversation_id"}
