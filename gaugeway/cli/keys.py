@@ -19,6 +19,7 @@ from gaugeway.cli.shared import (
     fail,
     print_table,
     record,
+    run_on,
     utc,
     with_options,
 )
@@ -158,7 +159,7 @@ def _check_directory(place: Place) -> None:
 
 def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
     try:
-        return shared.run_on(open_keys(place.url, place.data_dir), use)
+        return run_on(open_keys(place.url, place.data_dir), use)
     except (EngineError, ValueError) as error:
         fail(str(error) if place.url else f"{place.data_dir / KEYS_FILE}: {error}")
 
