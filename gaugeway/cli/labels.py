@@ -153,7 +153,8 @@ async def _compared(
     scores = {name: [row.score(name) for row in run.rows] for name in tables}
     whole = [at for at, some in enumerate(zip(*scores.values(), strict=True)) if None not in some]
     if not whole:
-        raise ValueError("no answer has a score by every wording")
+        without = [name for name, some in scores.items() if all(score is None for score in some)]
+        raise ValueError(f"no answer has a score by every wording{', none by ' if without else ''}{', '.join(without)}")
     return compare_wordings(
         {name: [rule.passes(some[at] or 0.0) == answers[at].passed for at in whole] for name, some in scores.items()}
     )

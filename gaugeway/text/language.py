@@ -27,9 +27,11 @@ _SCRIPTS = {
 }
 _OF_A_SCRIPT = re.compile(r"[\u0410-\ud7a3]")
 """All of them, and more."""
-_FREQUENT: dict[str, str] = table("gaugeway.text", "language.toml")["frequent"]
+_TABLE = table("gaugeway.text", "language.toml")
+_FREQUENT: dict[str, str] = _TABLE["frequent"]
 FREQUENT = {language: frozenset(words.split()) for language, words in _FREQUENT.items()}
 """The most frequent words of each language that has a list."""
+NEGATIONS = frozenset(" ".join(_TABLE["negations"].values()).split())
 _BITS, _WORDS_READ = 8, 255
 _SPOKEN: dict[str | bytes, int] = {}
 """The votes of a word: one number with a byte for each language, so that those of a text are a sum.

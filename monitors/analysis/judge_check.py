@@ -184,7 +184,7 @@ def _check(metric: str, source: str, everything: Sequence[Judged]) -> JudgeCheck
     table = [[verdicts[passed, judged] for judged in (True, False)] for passed in (True, False)]
     counts = len(found), len(everything) - len(found)
     agreed = kappa(table) if all(len(set(words)) > 1 for words in zip(*verdicts, strict=True)) else None
-    before, proposal = reliability(raw, truth), _proposal(raw, truth, digest(*made_by))
+    before, proposal = reliability(raw, truth), _proposal(raw, truth, digest(metric, *made_by))
     after = reliability(stored[mapped], truth[mapped]) if mapped.any() else None
     groups, cases = tuple(_groups(found)), tuple(_cases(found))
     return JudgeCheck(metric, *made_by, source, *counts, agreed, groups, before, after, proposal, cases)
@@ -217,12 +217,14 @@ def _groups(found: Sequence[Judged]) -> Iterator[Group]:
 def _proposal(raw: Array, truth: Array, fitted_for: str) -> Proposal | None:
     """Fit to the first 30, 60, 120 ... pairs, so that the map is fixed before the pairs arrive that check it.
 
-    A third of the pairs or more is left for the check. None where there are too few.
+    A third of the pairs or more is left for the check. None where there are too few, or the map would be flat.
     """
     if raw.size * 2 < MIN_PAIRS * 3:
         return None
     fitted = MIN_PAIRS << int(math.log2(raw.size * 2 / (MIN_PAIRS * 3)))
     calibration = fit(raw[:fitted], truth[:fitted], fitted_for)
+    if calibration.is_flat:
+        return None
     later, wanted = raw[fitted:], truth[fitted:]
     mapped = calibration.apply(later)
     # a bound known before the truths: payoffs in [-1, 1] whatever the score

@@ -104,7 +104,8 @@ def read(text: str, answer_type: type[T]) -> T:
     r"""Find the JSON answer in `text`, ignoring code fences, prose and thoughts around it, and decode it strictly.
 
     An unpaired surrogate, which JSON may carry and no store can keep, becomes a question mark. An object with NaN or
-    Infinity is not JSON. Raises UnreadableError with the problem of the first JSON object found.
+    Infinity is not JSON. Of several objects that fit the last counts: an example or a draft comes before the answer.
+    Raises UnreadableError with the problem of the first JSON object found.
 
     >>> read('Sure! ```json\n{"a": 1}\n``` Anything else?', dict[str, int])
     {'a': 1}
@@ -113,11 +114,11 @@ def read(text: str, answer_type: type[T]) -> T:
         raise UnreadableError("wrong_shape", f"the answer has more than {MAX_CHARACTERS} characters")
     problem = ""
     text = _ESCAPE.sub(_whole, text.encode("utf-8", "replace").decode())
-    for candidate in _objects(_THOUGHTS.sub("", text, count=1)):
+    for candidate in reversed([*_objects(_THOUGHTS.sub("", text, count=1))]):
         try:
             return msgspec.convert(candidate, answer_type)
         except msgspec.ValidationError as error:
-            problem = problem or str(error)
+            problem = str(error)
     if problem:
         raise UnreadableError("wrong_shape", problem)
     if _is_cut(text):

@@ -75,7 +75,7 @@ class Calibrated:
 
     def __init__(self, raw: Metric, text: str) -> None:
         calibration, judge = Calibration.parse(text), getattr(raw, "judge", None)
-        if calibration.fitted_for != digest(str(raw.version), judge and str(getattr(judge, "model", judge))):
+        if calibration.fitted_for != digest(raw.name, str(raw.version), judge and str(getattr(judge, "model", judge))):
             raise ValueError("fitted for another version or judge of the metric")
         self.raw, self._calibration = raw, calibration
         self.name, self.version = raw.name, f"{raw.version}~{digest(str(calibration))}"

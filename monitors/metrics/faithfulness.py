@@ -83,6 +83,8 @@ class Hallucination:
             return skipped
         seen = sample if self._history else follow_ups.without_history(sample)
         contexts, checks = await self._verdicts.contradicted(seen)
+        if not contexts:
+            return Skipped("no_claims")
         contradicted = sum(context.contradicted for context in contexts)
         return Score(
             contradicted / len(contexts),

@@ -162,8 +162,7 @@ class _Builder:
             self._names.append(f"metrics.{name}: unknown metric{hint(name, known())}")
             return
         try:
-            if settings.calibration is not None:
-                Calibration.parse(settings.calibration)
+            _check_map(settings.calibration)
         except ValueError as error:
             self._problems.append(f"metrics.{name}.calibration: {error}")
             settings = msgspec.structs.replace(settings, calibration=None)
@@ -471,3 +470,8 @@ def zero_is_best(name: str) -> bool:
     """Whether 0 is the best value of a registered metric or a signal; for names in the store, without the metric."""
     plain = name.removesuffix(ANCHOR)
     return plain in RISING or bool(declared(plain, "lower_is_better"))
+
+
+def _check_map(text: str | None) -> None:
+    if text is not None and Calibration.parse(text).is_flat:
+        raise ValueError("it gives every score the same value, so that no drop could be seen")

@@ -50,6 +50,11 @@ class Calibration:
             raise ValueError("expected pairs of a score and its value, all in [0, 1], neither of them falling")
         return made
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether all scores become one value, so that no drop could be seen."""
+        return self.values[0] == self.values[-1]
+
     def __str__(self) -> str:
         pairs = zip(self.scores, self.values, strict=True)
         return f"{self.kind} {self.fitted_for}: {' '.join(repr(round(number, 4)) for pair in pairs for number in pair)}"

@@ -191,4 +191,4 @@ def _unreadable(path: str) -> str:
     if path == _CHAT:
         return _ADVICE["unreadable"]
     shape = f"the format of {path}{_FORMATS.get(path, '')}"
-    return f"the reply does not have {shape}; check judge.api and which server answers at judge.base_url"
+    return f"the reply does not have {shape}; check judge.kind and which server answers at judge.base_url"

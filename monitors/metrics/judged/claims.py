@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from gaugeway.records import Context, Sample
-from monitors.judges import Judge
+from gaugeway.text.abstention import abstained
+from monitors.judges import Judge, JudgeError
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.judged.evidence import CHECKED, Checks, fault_of_claim, fault_of_verdict, is_stated
@@ -29,7 +30,7 @@ from monitors.metrics.judged.single_flight import SingleFlight
 
 Question: TypeAlias = Literal["claims", "held_against", "relevance", "contradicted", "statements"]
 C = TypeVar("C")
-T = TypeVar("T", str, answers.FusedClaim)
+T = TypeVar("T")
 _FINAL = " .!?\u2026\u3002\uff01\uff1f\u061f\u0964"
 """Punctuation that ends a claim, and says nothing of what it claims."""
 
@@ -117,7 +118,10 @@ class Verdicts(ABC):
 
     @abstractmethod
     async def contradicted(self, sample: Sample) -> tuple[tuple[answers.ContradictedContext, ...], Checks]:
-        """Return, for each non-empty context in order, whether the response contradicts it; and what was checked."""
+        """Return, for each non-empty context in order, whether the response contradicts it; and what was checked.
+
+        None of them where the judge finds no claim in a response that is no refusal.
+        """
 
     async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
         """Return these claims, checked against one text instead of the sample's contexts."""
@@ -138,7 +142,13 @@ class Verdicts(ABC):
             data = contexts_of(sample, indexes)
             found = await self._statements.ask(self._judge, sample, data, answers.ContextStatements)
             standalone.append(found.standalone)
-            return [(context.index, context) for context in found.answer.contexts]
+            return [
+                (
+                    context.index,
+                    msgspec.structs.replace(context, statements=_once(context.statements, lambda said: said.statement)),
+                )
+                for context in found.answer.contexts
+            ]
 
         def fault(context: answers.StatementsOfContext) -> str | None:
             text, around = sample.contexts[context.index].text, [_around(sample)]
@@ -162,8 +172,11 @@ class Verdicts(ABC):
             data += contexts_of(sample)
         given = [sample.contexts[index].text for index in sent_contexts(sample)]
         for template in (self._claims, self._again):
-            asked: Asked[Any] = await template.ask(self._judge, sample, data, self.answer)
-            claims = _once(asked.answer.claims)
+            try:
+                asked: Asked[Any] = await template.ask(self._judge, sample, data, self.answer)
+            except JudgeError as error:
+                raise prompting.unusable(error, checks) from error
+            claims = _once(asked.answer.claims, _text)
             around = [_around(sample), asked.standalone or ""]
             faults = [fault_of_claim(self.task, _text(claim), sample.response, around, given) for claim in claims]
             refused = [kind for kind in faults if kind is not None]
@@ -217,6 +230,8 @@ class Fused(Verdicts):
         for claim in judged.claims:
             for index in claim.contexts if claim.verdict == "contradicted" else ():
                 reasons.setdefault(index, f"{claim.claim} ↔ {claim.quote}" if claim.quote else claim.claim)
+        if not judged.claims and not abstained(sample.response):
+            return (), judged.checks
         contexts = tuple(
             answers.ContradictedContext(index, contradicted=index in reasons, reason=reasons.get(index, ""))
             for index in sent_contexts(sample)
@@ -269,11 +284,11 @@ class Separate(Verdicts):
         return tuple((await complete(ask, sent, checks, fault)).values()), checks
 
 
-def _once(claims: Iterable[T]) -> list[T]:
+def _once(claims: Iterable[T], text_of: Callable[[T], str]) -> list[T]:
     """Return the claims with a text, the first of those that differ in case, white space and final punctuation only."""
     first: dict[str, T] = {}
     for claim in claims:
-        if text := " ".join(_text(claim).split()).casefold():
+        if text := " ".join(text_of(claim).split()).casefold():
             first.setdefault(text.rstrip(_FINAL) or text, claim)
     return list(first.values())
 

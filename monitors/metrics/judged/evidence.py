@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
 from gaugeway.records import Evaluation, Failed, Score
-from gaugeway.text.language import FREQUENT, language_of
+from gaugeway.text.language import FREQUENT, NEGATIONS, language_of
 from gaugeway.text.lexical.sentences import sentences
 from gaugeway.text.normalising import nfkc
 from gaugeway.text.phrases import addresses_judge
@@ -43,8 +44,12 @@ _LEAST_QUOTED = 0.8
 _LONG_QUOTE, _WORDS_COMPARED = 5, 200
 _STEM, _SHORT, _BARE = 0.7, 4, 3
 """Share of a word's letters by which it is found; letters of the shortest one; words of an answer without any own."""
-_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\W_]+")
-_LEFT_OUT = re.compile(r"\.{3,}|\u2026|\[\W*\]")
+_WORD = re.compile(
+    r"\d+(?:[.,:/]\d+)*|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\W_]+"
+)
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_COMMON = frozenset().union(*FREQUENT.values())
+_LEFT_OUT = re.compile(r"\.{3,}|\u2026|\[[^\[\]]*\]")
 _COUNTED = re.compile(r"(\d+) of (\d+) items of the judge's first answer cannot be verified \(([^)]*)\)")
 
 
@@ -182,6 +187,9 @@ def is_stated(claim: str, text: str, around: Iterable[str] = ()) -> bool:
     own, all_near, length = _Pool(text), _Pool(near), len(_content(text))
     if not any(own.has(word) for word in words) and length > _BARE:
         return False
+    numbers, others = set(filter(_is_number, words)), set(filter(_is_number, _words(near)))
+    if numbers and numbers.isdisjoint(others) and any(map(_is_number, _words(text))):
+        return False
     return sum(all_near.has(word) for word in words) >= max(1, int(_LEAST * min(len(words), max(_BARE, length))))
 
 
@@ -201,7 +209,9 @@ def fault_of_verdict(
     named = [passages[index] for index in contexts if index in passages]
     if not named:
         return "passage_missing"
-    if not any(len(word) > 1 or not word.isascii() or word.isdigit() for word in _words(quote)):
+    said = _words(quote)
+    letters = all(len(word) == 1 and word.isascii() and not word.isdigit() for word in said)
+    if letters or (len(said) < _BARE and _COMMON.issuperset(said)):
         return "quote_missing"
     if not is_quoted(quote, named):
         return "quote_not_in_passage"
@@ -211,26 +221,48 @@ def fault_of_verdict(
 def is_quoted(quote: str, passages: Iterable[str]) -> bool:
     """Return whether each part of a quote, between ellipses, is in one of the passages.
 
-    Case, white space, punctuation and markup do not matter; of a quote of five words or more, one in five may differ.
+    Case, white space, punctuation and markup do not matter; of a quote of five words or more, one in five may differ,
+    but no number, and no word of negation may be left out.
 
     >>> is_quoted('"Within 30 days" ... by post', ["- Return it **within 30 days**, if you like by post."])
     True
+    >>> is_quoted("legal in 5 states", ["It is illegal in 15 states."])
+    False
     """
-    squeezed = [(_squeezed(passage), passage) for passage in passages]
+    joined = [_Joined(passage) for passage in passages]
     parts = [part for part in _LEFT_OUT.split(quote) if _squeezed(part)]
     if len(parts) > 1 and quote.isascii() and max(len(_squeezed(part)) for part in parts) < _SHORT:
         return False
-    return all(any(_squeezed(part) in near or _nearly(part, passage) for near, passage in squeezed) for part in parts)
+    return all(any(text.has(_squeezed(part)) or _nearly(part, text.words) for text in joined) for part in parts)
 
 
-def _nearly(part: str, passage: str) -> bool:
+class _Joined:
+    """The words of a text without what is between them."""
+
+    def __init__(self, text: str) -> None:
+        self.words = _words(text)
+        self._text, self._bounds = "".join(self.words), frozenset(accumulate(map(len, self.words), initial=0))
+
+    def has(self, part: str) -> bool:
+        """Whether whole words of the text are this."""
+        at = self._text.find(part)
+        while at >= 0 and not {at, at + len(part)} <= self._bounds:
+            at = self._text.find(part, at + 1)
+        return at >= 0
+
+
+def _nearly(part: str, passage: Sequence[str]) -> bool:
     words = _words(part)
     if not _LONG_QUOTE <= len(words) <= _WORDS_COMPARED:
         return False
-    blocks = SequenceMatcher(None, _words(passage), words, autojunk=False).get_matching_blocks()[:-1]
+    blocks = SequenceMatcher(None, passage, words, autojunk=False).get_matching_blocks()[:-1]
     longest = max(blocks, key=lambda block: block.size, default=None)
     near = [block for block in blocks if longest is not None and abs(block.a - longest.a) <= 2 * len(words)]
-    return sum(block.size for block in near) >= _LEAST_QUOTED * len(words)
+    if sum(block.size for block in near) < _LEAST_QUOTED * len(words):
+        return False
+    same = Counter(word for block in near for word in passage[block.a : block.a + block.size])
+    lost = Counter(passage[near[0].a : near[-1].a + near[-1].size]) - same
+    return not any(_is_number(word) or word in NEGATIONS for word in lost + (Counter(words) - same))
 
 
 @cache
@@ -273,7 +305,11 @@ def _content(text: str) -> set[str]:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(nfkc(text).casefold())
+    return _WORD.findall(_THOUSANDS.sub("", nfkc(text).casefold()))
+
+
+def _is_number(word: str) -> bool:
+    return word[0].isdigit()
 
 
 def _squeezed(text: str) -> str:
@@ -285,18 +321,18 @@ def _other_language(claim: str, text: str) -> bool:
     if said is not None and spoken is not None:
         return said != spoken
     # A short claim shows no language, but may have words of one of which the text has none.
-    ours, theirs = _frequent(claim), _frequent(text)
+    ours, theirs = _frequent(claim, 0.5), _frequent(text, 1.0)
     if ours and theirs and not ours.keys() & theirs.keys():
         return True
     return _latin(claim) != _latin(text)
 
 
-def _frequent(text: str) -> dict[str, int]:
-    """Return the languages of most of the frequent words in a text, each with their number."""
+def _frequent(text: str, share: float) -> dict[str, int]:
+    """Return languages with their number of frequent words in a text: those with this `share` of the most, or more."""
     words = set(_words(text))
     counts = {language: len(words & frequent) for language, frequent in FREQUENT.items()}
     most = max(counts.values())
-    return {language: count for language, count in counts.items() if count and 2 * count >= most}
+    return {language: count for language, count in counts.items() if count and count >= share * most}
 
 
 def _latin(text: str) -> bool:

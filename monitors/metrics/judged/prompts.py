@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,9 @@ CLOSING = "Judge the data above as the task says."
 """The one unfenced line of a user message."""
 
 _NONCE = "NONCE"
+_UNUSABLE = frozenset({"unreadable", "truncated", "refused"})
+MOST_TOKENS = 65_536
+"""Tokens that an answer may take, however long the texts are; asked for again, twice as many."""
 _BASE_TOKENS, _TOKENS_PER_BYTE, _TOKENS_PER_ITEM = 1_024, 3.0, 150
 _RESTATED = frozenset({"response", "reference"})
 _RATES_NO_CONTEXT = frozenset({"claims_verdicts", "claim_verdicts"})
@@ -106,7 +110,7 @@ def _output_cap(task: str, data: Iterable[Datum]) -> int:
             tokens += size / 2
         else:
             tokens += _TOKENS_PER_BYTE * size * (datum.name in _RESTATED)
-    return int(tokens)
+    return int(min(tokens, MOST_TOKENS))
 
 
 def _fence(datum: Datum, nonce: str) -> str:
@@ -127,6 +131,11 @@ V = TypeVar("V")
 ATTEMPTS = 2
 
 
+def unusable(error: JudgeError, checks: Checks | None) -> JudgeError:
+    """Return the failure of a judge whose second answer was unusable: that of its first one, if `checks` refused it."""
+    return error if checks is None or error.kind not in _UNUSABLE or not checks.refused else checks.failure()
+
+
 async def complete(
     ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]],
     wanted: Sequence[int],
@@ -139,19 +148,23 @@ async def complete(
     first call are counted in `checks`. Raises JudgeError if any is still missing.
     """
     found: dict[int, V] = {}
-    missing, refused = list(wanted), 0
+    missing, refused = list(wanted), Counter[str]()
     for attempt in range(ATTEMPTS):
         if missing:
-            asked, refused = frozenset(missing), 0
-            for id_, verdict in await ask(missing):
+            try:
+                verdicts = await ask(missing)
+            except JudgeError as error:
+                raise unusable(error, checks if refused else None) from error
+            asked, refused = frozenset(missing), Counter()
+            for id_, verdict in verdicts:
                 if id_ not in asked or id_ in found:
                     continue
                 if (kind := fault(verdict)) is None:
                     found[id_] = verdict
-                    continue
-                refused += 1
-                if checks is not None and not attempt:
-                    checks.refused[kind] += 1
+                else:
+                    refused[kind] += 1
+            if checks is not None and not attempt:
+                checks.refused += refused
             missing = [id_ for id_ in wanted if id_ not in found]
     if missing and refused and checks is not None:
         raise checks.failure()

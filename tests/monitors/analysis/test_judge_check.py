@@ -178,7 +178,7 @@ def test_a_map_is_proposed_when_later_labels_show_that_it_is_better(labelled):
     proposal = check.proposal
     assert proposal.fitted == 240
     assert proposal.after.n == proposal.before.n == 360
-    assert proposal.calibration.startswith(f"isotonic {digest('1', 'luna')}:")
+    assert proposal.calibration.startswith(f"isotonic {digest('faithfulness', '1', 'luna')}:")
     assert proposal.better
     assert proposal.after.ece < proposal.before.ece
     assert check.reliability.low > 0.03  # |x - x^2| is 1/6 on average
@@ -230,7 +230,7 @@ def test_the_truth_may_be_the_score_of_another_metric(tmp_path):
     assert checked(path, began) == []  # no labels
     (check,) = checked(path, began, metric="lexical_groundedness", truth="faithfulness")
     assert (check.truth, check.labels, check.judge) == ("faithfulness", 150, None)
-    assert check.proposal.calibration.startswith(f"platt {digest('1', None)}:")
+    assert check.proposal.calibration.startswith(f"platt {digest('lexical_groundedness', '1', None)}:")
 
 
 def test_where_0_is_best_the_labels_are_turned(tmp_path):
@@ -381,6 +381,8 @@ def test_the_better_wording_is_printed_and_none_is_switched(tmp_path, monkeypatc
         (tmp_path / "same.toml").write_text('criteria = "Is it friendly?"\nsteps = ["Read OLD again."]\n')
         words = ("--metric", "geval:tone", "--wording", "new.toml", "--wording", "same.toml")
         shown = run_command("--data-dir", "data", *words)
+        no_better = run_command("--data-dir", "data", "--metric", "geval:tone", "--wording", "same.toml")
+    assert (no_better.exit_code, "none is proposed" in no_better.stdout) == (0, True)
     assert shown.exit_code == 0, shown.output + str(shown.exception)
     assert "geval:tone.new agrees more" in shown.stdout.replace("\\", "")
     block = shown.stdout.split("```toml\n")[-1].split("```")[0]
@@ -391,7 +393,7 @@ def test_the_better_wording_is_printed_and_none_is_switched(tmp_path, monkeypatc
 def test_a_calibrated_metric_is_another_version_with_the_raw_score_in_its_evidence():
     name = "lexical_groundedness"
     raw = build({}, None, None).by_name[name]
-    text = f"isotonic {digest(str(raw.version), None)}: 0.0 0.2 1.0 0.8"
+    text = f"isotonic {digest(raw.name, str(raw.version), None)}: 0.0 0.2 1.0 0.8"
     made = build({name: Metric(calibration=text)}, None, None).by_name[name]
     sample = Sample(
         id="s",
@@ -424,13 +426,15 @@ BAD_MAPS = {
     "scores fall": "isotonic 0f0f0f0f: 1.0 0.1 0.0 0.9",
     "above 1": "platt 0f0f0f0f: 0.0 0.1 1.0 1.5",
     "below 0": "platt 0f0f0f0f: 0.0 -0.1 1.0 0.5",
+    "flat": "isotonic 0f0f0f0f: 0.0 0.4 1.0 0.4",
+    "a single pair": "isotonic 0f0f0f0f: 0.5 0.2",
     "odd count": "isotonic 0f0f0f0f: 0.0 0.1 1.0",
     "no number": "isotonic 0f0f0f0f: 0.0 0.1 1.0 0..9",
 }
 
 
 @pytest.mark.parametrize("text", BAD_MAPS.values(), ids=BAD_MAPS)
-def test_a_map_that_falls_leaves_the_scale_or_has_an_odd_count_is_refused(tmp_path, monkeypatch, text):
+def test_a_map_that_falls_is_flat_leaves_the_scale_or_has_an_odd_count_is_refused(tmp_path, monkeypatch, text):
     """By `check`, `serve` and `evaluate`, whether or not a judge is there for the metric."""
     monkeypatch.chdir(tmp_path)
     for name in ("faithfulness", "lexical_groundedness"):

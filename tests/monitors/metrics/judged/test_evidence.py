@@ -63,6 +63,7 @@ def test_a_paraphrase_or_translation_is_a_claim_of_its_text(claim, text, asked):
         ("Das Museum schließt um sechs.", "Die Rückgabe ist kostenlos und dauert zehn Tage.", "Was kostet das?"),
         ("东京是日本的首都。", "退款需要十四天。", "退款需要多久"),
         ("—", "You can return items for two weeks.", "How long?"),
+        ("It was built in 1950.", "It was built in 1999 by the town.", "When was the bridge built?"),
     ],
 )
 def test_what_a_text_does_not_say_is_no_claim_of_it(claim, text, asked):
@@ -92,6 +93,37 @@ def test_a_quote_is_found_whatever_its_case_marks_blanks_and_gaps(quote):
 @pytest.mark.parametrize("quote", ["runs for 12 hours", "weighs 1,650 g", "lamps ... fire-proof", "The Orla is red"])
 def test_a_quote_that_is_not_there_is_not_found(quote):
     assert not is_quoted(quote, [PASSAGE])
+
+
+@pytest.mark.parametrize(
+    ("quote", "passage"),
+    [
+        ("legal in all states", "It is illegal in all states."),
+        ("50 euros", "The fee is 150 euros."),
+        ("2 percent", "Rates rose by 3.2 percent."),
+        ("It is safe to mix both at home", "It is not safe to mix both at home."),
+        ("You can return the lamp within 90 days of delivery", "You can return the lamp within 30 days of delivery."),
+    ],
+)
+def test_a_quote_consists_of_whole_words_and_keeps_numbers_and_negations(quote, passage):
+    assert not is_quoted(quote, [passage])
+    assert is_quoted(passage, [f"Note. {passage} Ask us."])
+
+
+@pytest.mark.parametrize(
+    ("quote", "passage"),
+    [
+        ("[The tower] is 324 metres tall", "It is 324 metres tall."),
+        ("costs 1,200 EUR", "The room costs 1200 EUR a week."),
+    ],
+)
+def test_what_is_put_in_brackets_and_how_thousands_are_written_does_not_matter(quote, passage):
+    assert is_quoted(quote, [passage])
+
+
+def test_two_frequent_words_are_no_quote():
+    assert fault_of_verdict("It lasts.", "supported", [0], "the", {0: "The lamp lasts."}) == "quote_missing"
+    assert fault_of_verdict("It is on.", "supported", [0], "It is on", {0: "It is on."}) is None
 
 
 def test_letters_between_ellipses_are_no_quote():

@@ -240,6 +240,29 @@ def test_a_claim_that_the_response_does_not_make_is_asked_for_again_and_then_no_
     assert "An earlier answer listed claims" in second.system.removeprefix(first.system[:200])
 
 
+@pytest.mark.parametrize("mode", [Fused, Separate])
+async def test_the_first_answer_counts_where_the_second_cannot_be_read(mode):
+    given = sample(question="How long does a refund take?", response="Refunds are paid within two weeks.")
+    judge, asked = same_verdicts([("Ghent is a town in Belgium.", "not_mentioned", [], "", "relevant")]), []
+    first = judge.ask
+
+    async def ask(prompt, answer_type):
+        asked.append(prompt)
+        if len(asked) > 1:
+            raise JudgeError("unreadable", "no JSON")
+        return await first(prompt, answer_type)
+
+    judge.ask = ask
+    with pytest.raises(JudgeError, match="claim_not_in_answer 1") as caught:
+        await Faithfulness(mode(judge)).score(given)
+    assert caught.value.kind == "unsupported_verdict"
+
+
+async def test_a_statement_that_the_judge_repeats_counts_once():
+    repeated = {0: [("It runs 9 hours", True), ("it runs 9  hours.", True), ("It weighs 640 g", False)]}
+    assert (await context_relevancy(same_verdicts(statements=repeated)).score(sample())).value == 0.5
+
+
 def test_a_second_answer_with_evidence_is_scored_and_the_first_one_counted():
     claims = [("It runs 12 hours.", "contradicted", [1], "9 hours", "relevant"), CLAIMS[1]]
     second = {"verdicts": [{"id": 0, "verdict": "contradicted", "contexts": [0], "quote": "9 hours"}]}
@@ -308,11 +331,14 @@ async def test_a_claim_that_the_judge_repeats_counts_once(mode):
 
 
 @pytest.mark.parametrize("mode", [Fused, Separate])
-def test_a_response_without_claims_is_skipped_and_contradicts_nothing(mode):
+def test_a_response_without_claims_is_skipped_and_contradicts_nothing_that_was_not_asked(mode):
     faithfulness, hallucination, _, relevancy = four(same_verdicts([]), mode)
     assert score(faithfulness) == Skipped("no_claims")
     assert score(relevancy) == Skipped("no_claims")
-    assert score(hallucination).value == 0.0
+    if mode is Fused:
+        assert score(hallucination) == Skipped("no_claims"), "a judge that finds no claim has judged none"
+    else:
+        assert score(hallucination).value == 0.0
 
 
 @pytest.mark.parametrize("mode", [Fused, Separate])
