@@ -48,7 +48,7 @@ _WORD = re.compile(
     r"\d+(?:[.,:/]\d+)*|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\W_]+"
 )
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_COMMON = frozenset().union(*FREQUENT.values())
+_COMMON = frozenset().union(*FREQUENT.values()) - NEGATIONS
 _LEFT_OUT = re.compile(r"\.{3,}|\u2026|\[[^\[\]]*\]")
 _COUNTED = re.compile(r"(\d+) of (\d+) items of the judge's first answer cannot be verified \(([^)]*)\)")
 
