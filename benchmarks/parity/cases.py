@@ -130,7 +130,10 @@ def answer_relevancy(cases: Cases) -> None:
 
 def context_relevancy(cases: Cases) -> None:
     def statements(*flags: list[int]) -> dict[str, Any]:
-        told = [[(f"Statement {j} of passage {i}.", bool(yes)) for j, yes in enumerate(one)] for i, one in enumerate(flags)]
+        told = [
+            [(f"Statement {j} of passage {i}.", bool(yes)) for j, yes in enumerate(said)]
+            for i, said in enumerate(flags)
+        ]
         return {"statements": told}
 
     for flags in ([[1, 0], [0, 0, 0]], [[1], [1, 1]], [[0], [0]], [[1, 1, 0, 1, 0], []]):

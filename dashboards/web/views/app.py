@@ -20,6 +20,7 @@ from dashboards.web.addresses import APPS, app_page, fits_in_path
 from dashboards.web.app_readings import HeatMapReader, TrafficReader, drawn
 from dashboards.web.charts import Dot, Line, Mark, bars, timeline
 from dashboards.web.format import duration, iso, number
+from dashboards.web.quality_matrix import Watches
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import TimeRange, address, time_range
 from gaugeway.signals import SIGNALS
@@ -148,8 +149,8 @@ def tiers_of(site: Site, app: str, enabled: Sequence[Mapping[str, Any]]) -> dict
         rows = [known.get(each) or Quality(app=app, metric=each, n=0, n_eff=0.0, coverage_ratio=0.0) for each in names]
         if any(row.n for row in rows):
             tiers.append(rows)
-    window_s = site.config.monitors.window_s
-    return {"tiers": tiers, "judges": judges, "states": site.insight.states(), "window_s": window_s}
+    watches, window_s = Watches(site.engine.streams(), site.engine.is_watched), site.config.monitors.window_s
+    return {"tiers": tiers, "judges": judges, "watches": watches, "window_s": window_s}
 
 
 def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site) -> Markup:
