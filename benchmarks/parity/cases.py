@@ -130,11 +130,11 @@ def answer_relevancy(cases: Cases) -> None:
 
 def context_relevancy(cases: Cases) -> None:
     def statements(*flags: list[int]) -> dict[str, Any]:
-        told = [
+        listed = [
             [(f"Statement {j} of passage {i}.", bool(yes)) for j, yes in enumerate(said)]
             for i, said in enumerate(flags)
         ]
-        return {"statements": told}
+        return {"statements": listed}
 
     for flags in ([[1, 0], [0, 0, 0]], [[1], [1, 1]], [[0], [0]], [[1, 1, 0, 1, 0], []]):
         cases.add("deepeval", "context_relevancy", statements(*flags))

@@ -66,21 +66,10 @@ class Product:
         self._log = directory / "gaugeway.log"
         self._config = directory / "gaugeway.toml"
         self._data = directory / "data"
-        text = (
-            files("gaugeway.demo")
-            .joinpath("gaugeway.toml.template")
-            .read_text("utf-8")
-            .format(
-                gateway=ports.gateway,
-                gateway_admin=ports.gateway_admin,
-                monitors=ports.monitors,
-                window_s=WINDOW_S,
-                slo=SLO,
-                model_url=model_url,
-                webhook_url=webhook_url,
-            )
-        )
-        self._config.write_text(text, "utf-8")
+        template = files("gaugeway.demo").joinpath("gaugeway.toml.template").read_text("utf-8")
+        places = {"monitors": ports.monitors, "model_url": model_url, "webhook_url": webhook_url}
+        places |= {"gateway": ports.gateway, "gateway_admin": ports.gateway_admin}
+        self._config.write_text(template.format(window_s=WINDOW_S, slo=SLO, **places), "utf-8")
         self._process: Process | None = None
         self._client = httpx.AsyncClient(trust_env=False, timeout=_REQUEST_S)
 

@@ -175,7 +175,7 @@ class Verdicts(ABC):
             try:
                 asked: Asked[Any] = await template.ask(self._judge, sample, data, self.answer)
             except JudgeError as error:
-                raise prompting.unusable(error, checks) from error
+                prompting.raise_failure(error, checks)
             claims = _once(asked.answer.claims, _text)
             around = [_around(sample), asked.standalone or ""]
             faults = [fault_of_claim(self.task, _text(claim), sample.response, around, given) for claim in claims]

@@ -219,7 +219,7 @@ def fault_of_verdict(
 
 
 def is_quoted(quote: str, passages: Iterable[str]) -> bool:
-    """Return whether each part of a quote, between ellipses, is in one of the passages.
+    """Return whether each part of a quote, between ellipses and words put in brackets, is in one of the passages.
 
     Case, white space, punctuation and markup do not matter; of a quote of five words or more, one in five may differ,
     but no number, and no word of negation may be left out.
@@ -230,7 +230,7 @@ def is_quoted(quote: str, passages: Iterable[str]) -> bool:
     False
     """
     joined = [_Joined(passage) for passage in passages]
-    parts = [part for part in _LEFT_OUT.split(quote) if _squeezed(part)]
+    parts = [part for part in _LEFT_OUT.split(quote) if _squeezed(part)] or [quote]
     if len(parts) > 1 and quote.isascii() and max(len(_squeezed(part)) for part in parts) < _SHORT:
         return False
     return all(any(text.has(_squeezed(part)) or _nearly(part, text.words) for text in joined) for part in parts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeVar
 
 from gaugeway.records import Sample, Skipped
 from monitors.judges import JudgeError, Prompt
@@ -131,9 +131,11 @@ V = TypeVar("V")
 ATTEMPTS = 2
 
 
-def unusable(error: JudgeError, checks: Checks | None) -> JudgeError:
-    """Return the failure of a judge whose second answer was unusable: that of its first one, if `checks` refused it."""
-    return error if checks is None or error.kind not in _UNUSABLE or not checks.refused else checks.failure()
+def raise_failure(error: JudgeError, checks: Checks | None) -> NoReturn:
+    """Raise what a judge's last answer failed with; if it was unusable, what its first one was refused for."""
+    if checks is None or error.kind not in _UNUSABLE or not checks.refused:
+        raise error
+    raise checks.failure() from error
 
 
 async def complete(
@@ -154,7 +156,7 @@ async def complete(
             try:
                 verdicts = await ask(missing)
             except JudgeError as error:
-                raise unusable(error, checks if refused else None) from error
+                raise_failure(error, checks if refused else None)
             asked, refused = frozenset(missing), Counter()
             for id_, verdict in verdicts:
                 if id_ not in asked or id_ in found:

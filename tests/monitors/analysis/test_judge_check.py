@@ -319,7 +319,7 @@ def test_kappa_cannot_be_told_where_one_side_gave_one_verdict(tmp_path, monkeypa
     began = fill(path, [(0.9, good) if constant == "judge" else (0.9 * good, True) for good in mixed])
     assert checked(path, began)[0].kappa is None
     shown = run_command("--data-dir", tmp_path).stdout
-    assert f"| kappa | | cannot be told: {who} gave one verdict only | - | 40 |" in shown
+    assert f"| kappa | | cannot be computed: {who} gave one verdict only | - | 40 |" in shown
     assert "0.00 to 0.00" not in shown
 
 

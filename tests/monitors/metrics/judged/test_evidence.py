@@ -121,6 +121,11 @@ def test_what_is_put_in_brackets_and_how_thousands_are_written_does_not_matter(q
     assert is_quoted(quote, [passage])
 
 
+def test_a_quote_that_is_all_in_brackets_must_be_there_too():
+    assert not is_quoted("[It takes 99 days]", ["It takes 5 days."])
+    assert is_quoted("[It takes 5 days]", ["It takes 5 days."])
+
+
 def test_two_frequent_words_are_no_quote():
     assert fault_of_verdict("It lasts.", "supported", [0], "the", {0: "The lamp lasts."}) == "quote_missing"
     assert fault_of_verdict("It is on.", "supported", [0], "It is on", {0: "It is on."}) is None
