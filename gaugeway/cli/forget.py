@@ -21,11 +21,12 @@ from gaugeway.storage.queues import MAX_ATTEMPTS
 from gaugeway.storage.queues import from_url as open_queue
 from gaugeway.storage.stores import from_url as open_store
 from gaugeway.storage.templates import meant, open_templates
+from monitors.analysis.datasets import open_datasets
 
 _NOT_ALL = 1
 _BUSY_S = 5.0
 _ANSWERS, _SPILL = "judge-answers.db", "spill.db"
-_FILES = ("queue.db", _SPILL, "store.db", "templates.db", _ANSWERS)
+_FILES = ("queue.db", _SPILL, "store.db", "templates.db", "datasets.db", _ANSWERS)
 
 
 @click.command()
@@ -35,7 +36,7 @@ _FILES = ("queue.db", _SPILL, "store.db", "templates.db", _ANSWERS)
 @click.option("--dry-run", is_flag=True, help="Count without deleting.")
 @shared.stored_options
 def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | None) -> None:  # noqa: FBT001 - click passes options by name
-    """Delete the data of one person: samples, scores, feedback, learned prompts, queued items, cached judge answers.
+    """Delete the data of one person: samples, scores, feedback, prompts, data sets, the queue, judge answers.
 
     Prints the number of rows, never their content. Exit codes: 0 success, 1 incomplete, 2 bad input.
     """
@@ -68,6 +69,9 @@ async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: 
             counts.update(await place.forget(subject, dry_run=dry_run))
     if learned := await _templates(store_url(config, data_dir), subject, dry_run=dry_run):
         counts["templates"] = learned
+    async with contextlib.aclosing(open_datasets(store_url(config, data_dir))) as datasets:
+        if rows := await datasets.forget(subject, dry_run=dry_run):
+            counts["data set rows"] = rows
     if (answers := data_dir / _ANSWERS).exists():
         counts["judge answers"] = _answers(answers, dry_run=dry_run)
     if not counts:

@@ -19,6 +19,7 @@ from gaugeway.storage.copy import Moved, move_queue, move_store
 from gaugeway.storage.engine import adapter
 from gaugeway.storage.engines.sqlite.connection import path_from_url
 from gaugeway.storage.templates import open_templates
+from monitors.analysis.datasets import open_datasets
 
 _REPORT_EVERY_S = 5.0
 _LEASE_S = 60.0
@@ -63,6 +64,8 @@ def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click
         _print_summary(moved, time.monotonic() - begin)
         if not queue and (learned := asyncio.run(_templates(source, target))):
             click.echo(f"{learned} learned prompts")
+        if not queue and (copied := asyncio.run(_datasets(source, target))):
+            click.echo(f"{copied} rows of data sets")
     if moved.refused:
         raise SystemExit(1)
 
@@ -113,6 +116,11 @@ async def _templates(source: str, target: str) -> int:
             await new.put_template(template)
             await new.set_template_state(template.app, template.version, template.state)
     return len(found)
+
+
+async def _datasets(source: str, target: str) -> int:
+    async with contextlib.aclosing(open_datasets(source)) as old, contextlib.aclosing(open_datasets(target)) as new:
+        return await old.copy_to(new)
 
 
 async def _queue(source: str, target: str) -> Moved:

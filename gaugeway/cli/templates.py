@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
 from gateway.capture.stored_templates import learned_of
-from gaugeway.cli.shared import fail, print_json, print_table, record, reported_errors, run_on, stored_options, utc
+from gaugeway.cli.shared import ask_kept, fail, print_json, print_table, record, stored_options, utc
 from gaugeway.prompts.user_patterns import Piece, describe, messages, toml
-from gaugeway.settings.loading import load, store_url
 from gaugeway.storage.templates import State, StoredTemplate, Templates, only_templates, open_templates
 
-T = TypeVar("T")
 _NOT_ALL = 1
 _SLOT = "[[{}]]"
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -33,7 +31,7 @@ def templates() -> None:
 @stored_options
 def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json: bool) -> None:  # noqa: FBT001 - a click flag
     """List templates, with the separator of their passages and the number of requests they were learned from."""
-    found = _ask(config, data_dir, lambda kept: _templates(kept, app))
+    found = ask_kept(open_templates, config, data_dir, lambda kept: _templates(kept, app))
     if as_json:
         print_json([_plain(template) for template in found])
         return
@@ -55,7 +53,7 @@ def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json
 @stored_options
 def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: bool) -> None:  # noqa: FBT001 - a click flag
     """Show the constant text of a template and its slots."""
-    template = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
+    template = _one(ask_kept(open_templates, config, data_dir, lambda kept: _templates(kept, app)), app, version)
     learned = learned_of(template)
     if learned is None:
         fail(f"template {version} of app {app} was written by another release and cannot be read")
@@ -84,7 +82,7 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
 
     Exit codes: 0 all exported, 1 a template cannot be written as a pattern, 2 bad input.
     """
-    found = _ask(config, data_dir, lambda kept: _templates(kept, app))
+    found = ask_kept(open_templates, config, data_dir, lambda kept: _templates(kept, app))
     chosen = (
         [_one(found, app, version)]
         if app and version
@@ -137,19 +135,11 @@ def split_words(template: StoredTemplate) -> str:
 
 
 def _decide(config: Path | None, data_dir: Path, app: str, version: str, state: State) -> None:
-    known = _ask(config, data_dir, lambda kept: kept.set_template_state(app, version, state))
+    known = ask_kept(open_templates, config, data_dir, lambda kept: kept.set_template_state(app, version, state))
     if not known:
         fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
     record(data_dir, f"template_{state}", app=app, version=version)
     click.echo(f"{version} of {app} is {state}")
-
-
-def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitable[T]]) -> T:
-    with reported_errors():
-        settings = load(config)
-        if settings.store.url is None and not data_dir.is_dir():
-            raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
-        return run_on(open_templates(store_url(settings, data_dir)), ask)
 
 
 async def _templates(kept: Templates, app: str | None) -> list[StoredTemplate]:

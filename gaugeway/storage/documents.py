@@ -1,4 +1,4 @@
-"""Port to small keyed records that processes share: virtual keys, prompt templates, spending, levels of limits."""
+"""Port to small keyed records that processes share: keys, templates, data sets, spending, limits."""
 
 from __future__ import annotations
 

@@ -326,6 +326,15 @@ class AlertEngine:
             raise
 
 
+async def saved_alert(state_store: StateStore, fingerprint: str) -> Alert:
+    """Return an alert that the leading engine saved. Raises ValueError for an unknown fingerprint."""
+    cases = Cases()
+    cases.load((await state_store.load()).get(_CASES, b"[]"))
+    if fingerprint not in cases.by_fingerprint:
+        raise ValueError(f"no alert has the fingerprint {fingerprint}")
+    return cases.by_fingerprint[fingerprint].alert
+
+
 class _BucketReader:
     """Reads scores in pages that end at the edges of buckets, multiples of `bucket_s`."""
 

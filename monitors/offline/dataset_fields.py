@@ -22,7 +22,7 @@ STRUCTURED = LISTS | {"tags", "only_metrics", "history", "tool_calls"}
 REFERENCE = "reference"
 TRUTHS = "ground_truths"
 """The name of `reference` in old versions of ragas, where it is a list of texts."""
-_IGNORED = frozenset({"capture", "scores"})
+_IGNORED = frozenset({"capture", "scores", "expected_verdicts", "labels", "provenance"})
 _SHOWN = 10
 _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}

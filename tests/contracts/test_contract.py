@@ -10,9 +10,9 @@ from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 
 KEEPS = {
-    "sqlite": {"templates"},
-    "postgresql": {"keys", "limits", "templates"},
-    "clickhouse": {"templates"},
+    "sqlite": {"templates", "datasets"},
+    "postgresql": {"keys", "limits", "templates", "datasets"},
+    "clickhouse": {"templates", "datasets"},
     "redis": {"limits"},
     "memory": {"keys", "limits", "templates"},
 }

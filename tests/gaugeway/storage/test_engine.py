@@ -11,6 +11,7 @@ OFFERED = {
     "keys": {"postgres", "postgresql"},
     "limits": {"postgres", "postgresql", "redis", "rediss", "valkey", "valkeys"},
     "templates": {"clickhouse", "clickhouses", "postgres", "postgresql", "sqlite"},
+    "datasets": {"clickhouse", "clickhouses", "postgres", "postgresql", "sqlite"},
 }
 
 

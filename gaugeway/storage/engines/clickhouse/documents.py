@@ -47,6 +47,8 @@ class ClickHouseDocuments(Documents):
         return cls(url)
 
     async def changed(self, collection: Collection, revision: bytes | None) -> tuple[bytes, Sequence[Row] | None]:
+        if collection.name != "templates":  # none of these can be kept
+            return b"", []
         await self._ensure(collection)
         current = revision_of(await self._database.query(f"{sizes(collection)} FINAL"))
         if current == revision:

@@ -10,10 +10,10 @@ from typing import Any
 from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
 from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.engines.sqlite.connection import KEYS, TEMPLATES, Database, path_from_url
+from gaugeway.storage.engines.sqlite.connection import DATASETS, KEYS, TEMPLATES, Database, path_from_url
 
-KEYS_FILE, TEMPLATES_FILE = "keys.db", "templates.db"
-_FILES = {"keys": (KEYS_FILE, KEYS), "templates": (TEMPLATES_FILE, TEMPLATES)}
+KEYS_FILE, TEMPLATES_FILE, DATASETS_FILE = "keys.db", "templates.db", "datasets.db"
+_FILES = {"keys": (KEYS_FILE, KEYS), "templates": (TEMPLATES_FILE, TEMPLATES), "datasets": (DATASETS_FILE, DATASETS)}
 _REVISION = {"keys": "SELECT value FROM revision"}
 _SPEND = """
     INSERT INTO spending (day, subject, usd) VALUES (?, ?, ?)
@@ -23,7 +23,7 @@ _SPENT_TODAY = "SELECT day, subject, usd FROM spending WHERE day = ?"
 
 
 class SQLiteDocuments(Documents):
-    """Keys, spending and templates in files of one directory, each made when it is first needed.
+    """Keys, spending, templates and data sets in files of one directory, each made when it is first needed.
 
     Operations raise `EngineError` when a file cannot be used within `busy_timeout_s`.
     """

@@ -1,0 +1,7 @@
+CREATE TABLE datasets (
+    dataset TEXT NOT NULL,
+    part TEXT NOT NULL,
+    changed_at REAL NOT NULL,
+    payload TEXT NOT NULL,
+    PRIMARY KEY (dataset, part)
+);

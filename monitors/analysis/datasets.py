@@ -1,0 +1,341 @@
+"""Data sets of captured exchanges, in versions: what alerts, reviewers and filters single out for evaluations."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection as Container
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from statistics import fmean
+from typing import Any, TypeAlias
+
+import msgspec
+
+from gaugeway.data_files import table
+from gaugeway.records import Alert, grouped
+from gaugeway.storage.documents import Changes, Collection, Documents, Row
+from gaugeway.storage.engine import adapter
+from gaugeway.storage.engines.failures import encoded
+from gaugeway.storage.erase import Subject
+from gaugeway.storage.stores import Query, Store
+from gaugeway.text.topics import most_alike
+from monitors.analysis import captured
+from monitors.analysis.human_labels import LABEL_PASSES
+from monitors.analysis.incident.reading import incident_query, incident_span
+from monitors.analysis.prompt_text import HASHED
+from monitors.analysis.retrieval.coverage_gaps import is_declined
+
+MAX_ROWS = 1_000
+MAX_DATASETS = 50
+MAX_STORED_CHARACTERS = 64_000_000
+"""Of all data sets with their earlier versions."""
+MAX_ADDED = 500
+"""Exchanges of one addition."""
+WORST = 20
+"""Exchanges of an addition that does not say how many."""
+_FORMATS: Mapping[str, Mapping[str, str]] = table("monitors.analysis", "datasets.toml")
+FORMATS = ("jsonl", *_FORMATS)
+_NEAR = 0.9
+"""Questions with this cosine, or a higher one, are near-equal."""
+_WORDS = ("fail", "pass")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+Record: TypeAlias = dict[str, Any]
+"""A row in the format of `gaugeway evaluate`, with `expected_verdicts`, `labels` and `provenance`."""
+Records: TypeAlias = Sequence[Record]
+Parts: TypeAlias = Mapping[str, str]
+DATASETS = Collection(name="datasets", key=("dataset", "part"), others=("changed_at",), body="payload")
+"""The parts of a data set are its rows, named by the hash of their content, and its versions, "@1" and so on.
+
+A version has the names of its rows, in the order in which they were added.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetVersion:
+    """One version of a data set. `hash` changes with its rows; `changed_at` is when the data set did, Unix time."""
+
+    name: str
+    version: int
+    hash: str
+    rows: int
+    apps: tuple[str, ...]
+    changed_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """What an addition did. `replaced` rows got a label or a reference, or a changed one.
+
+    Not added are exchanges with a question that the data set has (`known`), without an answer or no longer stored
+    (`left_out`), and those beyond the bound of a data set (`too_many`).
+    """
+
+    dataset: DatasetVersion
+    added: int = 0
+    replaced: int = 0
+    known: int = 0
+    too_many: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What to add: exchanges by id, those with scores that the queries select or, `labelled`, with labels of these."""
+
+    exchanges: Sequence[str] = ()
+    queries: Sequence[Query] = ()
+    labelled: bool = False
+    alert: str | None = None
+
+
+class UnknownDatasetError(ValueError):
+    """There is no data set of this name, or not this version of it."""
+
+
+class Datasets:
+    """Keeps data sets in documents. Operations raise `engines.failures.FAILURES`."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    async def versions(self, app: str | None = None) -> list[DatasetVersion]:
+        """Return the newest version of each data set, by name; with `app`, of those with rows of that app."""
+        newest = [_version(name, parts)[0] for name, parts in sorted((await self._stored()).items())]
+        return [dataset for dataset in newest if app is None or app in dataset.apps]
+
+    async def read(self, named: str) -> tuple[DatasetVersion, Records]:
+        """Return a data set and its rows, in the order they were added: of `NAME` the newest version, or `NAME@3`.
+
+        Raises UnknownDatasetError.
+        """
+        name, at, number = named.partition("@")
+        parts = (await self._stored()).get(name, {})
+        if f"@{number or _newest(parts)}" not in parts or (at and not number):
+            raise UnknownDatasetError(f"there is no data set {named}; see 'gaugeway dataset list'")
+        return _version(name, parts, number)
+
+    async def add(self, store: Store, name: str, source: Source, *, by: str, now: float, limit: int = WORST) -> Added:
+        """Add stored exchanges as one version, the worst first, at most `limit`.
+
+        Raises ValueError where there is nothing to add, the store has no texts, or there is no room.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a data set: a-z, 0-9, '.', '_', '-', at most 64 characters")
+        about = {"alert": source.alert, "by": by, "added_at": now}
+        ids = await _ids(store, source, limit)
+        read = [await _record(store, sample_id, about) for sample_id in ids]
+        records = [record for record in read if record is not None]
+        if not records:
+            raise ValueError("no stored exchange with an answer matches")
+        counts: Counter[str] = Counter()
+        dataset = await self._change(name, partial(_merged, records, counts), now)
+        return Added(dataset=dataset, left_out=len(ids) - len(records), **counts)
+
+    async def remove(self, name: str, ids: Container[str], now: float) -> bool:
+        """Remove rows, which makes a version without them; without `ids` the data set with all its versions.
+
+        Return whether there were any.
+        """
+        parts = (await self._stored()).get(name)
+        if parts and ids:
+            before = _version(name, parts)[0].version
+            after = await self._change(name, lambda rows: [row for row in rows if row["id"] not in ids], now)
+            return after.version > before
+        await self._documents.update(DATASETS, lambda _: Changes(delete=[(name, part) for part in parts or ()]))
+        return bool(parts)
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> int:
+        """Delete the rows about a person from all versions, whose hashes change; return how many."""
+        stored = (await self._stored()).items()
+        meant = [(name, part) for name, parts in stored for part in parts if subject.meets_sample(parts[part])]
+        if meant and not dry_run:
+            await self._documents.update(DATASETS, lambda _: Changes(delete=meant))
+        return len(meant)
+
+    async def copy_to(self, other: Datasets) -> int:
+        """Copy all data sets with their versions; return how many rows and versions."""
+        _, rows = await self._documents.changed(DATASETS, None)
+        if rows:
+            await other._documents.update(DATASETS, lambda _: Changes(put=rows))
+        return len(rows or ())
+
+    async def aclose(self) -> None:
+        """Let go of file or connections; the next operation opens them again."""
+        await self._documents.aclose()
+
+    async def _stored(self) -> dict[str, Parts]:
+        """Return the parts of each data set."""
+        _, rows = await self._documents.changed(DATASETS, None)
+        return {
+            name: dict(parts)
+            for name, parts in grouped((name, (part, body)) for name, part, _, body in rows or ()).items()
+        }
+
+    async def _change(self, name: str, edit: Callable[[Records], Records], now: float) -> DatasetVersion:
+        """Make a version of the rows that `edit` returns; again, with those of another process that was faster."""
+        while True:
+            stored = await self._stored()
+            parts = stored.get(name, {})
+            before = _version(name, parts)[1] if parts else ()
+            after = await asyncio.to_thread(edit, before)
+            if after == before:
+                return _version(name, parts)[0]
+            rows = {_digest(record): encoded(record).decode() for record in after}
+            new = {part: body for part, body in rows.items() if part not in parts}
+            new[f"@{_newest(parts) + 1}"] = encoded([now, *rows]).decode()
+            size = sum(len(body) for some in (*stored.values(), new) for body in some.values())
+            if len(stored | {name: new}) > MAX_DATASETS or size > MAX_STORED_CHARACTERS:
+                raise ValueError(f"no room: at most {MAX_DATASETS} data sets, {MAX_STORED_CHARACTERS:,} characters")
+            if await self._put(name, _newest(parts), [(name, part, now, body) for part, body in new.items()]):
+                return _version(name, {**parts, **new})[0]
+
+    async def _put(self, name: str, last: int, new: Sequence[Row]) -> bool:
+        """Put parts unless there is a version after `last`; return whether that was done."""
+        put: Sequence[Row] = ()
+
+        def change(heads: Sequence[Row]) -> Changes:
+            nonlocal put
+            put = new if _newest(part for dataset, part, _ in heads if dataset == name) == last else ()
+            return Changes(put=put)
+
+        await self._documents.update(DATASETS, change)
+        return bool(put)
+
+
+def open_datasets(url: str) -> Datasets:
+    """Return the data sets beside the store that `url` names. Nothing is opened yet. Raises ValueError."""
+    return Datasets(adapter(url, "datasets").from_url(url))
+
+
+def source_of(alert: Alert | None, now: float, **wanted: Any) -> Source:
+    """Return what is wanted: the worst answers of an alert, `exchanges`, `labelled` ones, scores by `app` and `metric`.
+
+    These are from `since` (Unix seconds) on, and `below` or `above` a bound. Raises ValueError where that is nothing.
+    """
+    metric, below, above = (wanted.get(name) for name in ("metric", "below", "above"))
+    labelled, exchanges = bool(wanted.get("labelled")), wanted.get("exchanges") or ()
+    queries = [] if alert is None else [_worst(alert, now)]
+    if labelled or wanted.get("app") or metric:
+        order = "newest" if metric is None else "highest" if captured.lowest_is_best(metric) else "lowest"
+        query = Query(since=wanted["since"], until=now + 1.0, app=wanted.get("app"), metric=metric)
+        least = None if above is None else math.nextafter(above, math.inf)
+        most = None if below is None else math.nextafter(below, -math.inf)
+        queries.append(replace(query, least=least, most=most, order=order))  # type: ignore[arg-type]  # one of them
+    if not (queries or exchanges) or (metric is None and (below, above) != (None, None)):
+        raise ValueError("give exchanges, an alert, labelled, an app or a metric; below and above need a metric")
+    fingerprint = None if alert is None else alert.fingerprint
+    return Source(exchanges=exchanges, queries=queries, labelled=labelled, alert=fingerprint)
+
+
+def _worst(alert: Alert, now: float) -> Query:
+    """Return the query for the answers since an alert's onset that are no better than its baseline, the worst first."""
+    _, onset, until = incident_span(alert, now)
+    query, baseline = incident_query(alert, onset, until), alert.on_own_scale().finding.baseline
+    if alert.direction == "rise":
+        return replace(query, order="highest", least=baseline)
+    return replace(query, order="lowest", most=baseline)
+
+
+def written(records: Iterable[Record], form: str) -> str:
+    """Return the text of a file in one of FORMATS; `jsonl` is what `gaugeway evaluate` reads."""
+    names = _FORMATS.get(form)
+    rows = [
+        record if names is None else {theirs: _texts(record.get(ours)) for theirs, ours in names.items()}
+        for record in records
+    ]
+    if form == "deepeval":
+        return msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n"
+    if form == "openai-evals":
+        rows = [{"item": row, "sample": {"output_text": row["answer"]}} for row in rows]
+    return "".join(msgspec.json.encode(row).decode() + "\n" for row in rows)
+
+
+def _texts(value: Any) -> Any:
+    """Return a list of passages as texts, anything else as it is."""
+    return [item["text"] if isinstance(item, dict) else item for item in value] if isinstance(value, list) else value
+
+
+async def _ids(store: Store, source: Source, limit: int) -> list[str]:
+    """Return the ids of the exchanges to add, each once."""
+    ids = list(source.exchanges)
+    for query in source.queries:
+        read = store.ratings if source.labelled else store.series
+        points: Sequence[Any] = await read(replace(query, limit=None if source.labelled else 2 * limit))
+        ids += [point.sample_id for point in points]
+    return list(dict.fromkeys(ids))[:limit]
+
+
+async def _record(store: Store, sample_id: str, origin: Mapping[str, Any]) -> Record | None:
+    """Return a stored exchange as a row; None without an answer. Raises ValueError where only hashes are stored."""
+    sample, evaluations = await store.sample(sample_id) or (None, ())
+    if sample is None or sample.transcript or not sample.question:
+        return None
+    if sample.question.startswith(HASHED) or sample.response.startswith(HASHED):
+        raise ValueError("capture.content is false: the store has only hashes of the texts, and a data set needs them")
+    if sample.skip_reason is not None and not is_declined(sample, evaluations):
+        return None
+    said = await store.supplements_of(sample)
+    then = Query(since=sample.started_at, until=math.nextafter(sample.started_at, math.inf), app=sample.app)
+    rated = [label for label in await store.ratings(then) if (label.sample_id, label.source) == (sample.id, "rating")]
+    ratings = grouped((label.metric, label.rating) for label in rated)
+    more = {
+        "reference": next((heard.reference for heard in reversed(said) if heard.reference), sample.reference),
+        "expected_verdicts": {metric: _WORDS[fmean(some) >= LABEL_PASSES] for metric, some in ratings.items()},
+        "labels": list(dict.fromkeys(heard.label for heard in said if heard.label)),
+        "provenance": {"exchange": sample.id, "prompt": sample.prompt, "at": sample.started_at, **origin},
+    }
+    record = captured.as_record(sample, {evaluation.metric: evaluation for evaluation in evaluations})
+    return record | {name: value for name, value in more.items() if value}
+
+
+def _merged(new: Records, counts: Counter[str], old: Records) -> Records:
+    """Return the old records with the new ones; of near-equal questions of an app one with what people said."""
+    counts.clear()
+    rows = {record["id"]: record for record in old}
+    for record in new:
+        others = {key: row["user_input"] for key, row in rows.items() if row["app"] == record["app"]}
+        near = most_alike(record["user_input"], others, most=1, least=_NEAR)
+        before = rows.get(record["id"]) or (rows[near[0][0]] if near else None)
+        if before is None and len(rows) >= MAX_ROWS:
+            counts["too_many"] += 1
+        elif before is None or _supersedes(record, before):
+            rows.pop("" if before is None else before["id"], None)
+            rows[record["id"]] = record
+            counts["added" if before is None else "replaced"] += 1
+        else:
+            counts["known"] += 1
+    return list(rows.values())
+
+
+def _supersedes(record: Record, other: Record) -> bool:
+    """Whether more is said of a record than of one with a near-equal question, or something else of the same one."""
+    said, before = ("reference" in row or "expected_verdicts" in row for row in (record, other))
+    return said > before or (said == before and record["id"] == other["id"] and _digest(record) != _digest(other))
+
+
+def _newest(parts: Iterable[str]) -> int:
+    return max((int(part[1:]) for part in parts if part.startswith("@")), default=0)
+
+
+def _version(name: str, parts: Parts, number: str = "") -> tuple[DatasetVersion, Records]:
+    """Return a version, the newest one without a number; rows that are deleted are missing in it."""
+    version = int(number or _newest(parts))
+    changed_at, *names = msgspec.json.decode(parts[f"@{version}"])
+    kept = [part for part in names if part in parts]
+    records = [msgspec.json.decode(parts[part]) for part in kept]
+    hashed, apps = _hashed(sorted(kept)), tuple(sorted({record["app"] for record in records}))
+    return DatasetVersion(name, version, hashed, len(kept), apps, changed_at), records
+
+
+def _digest(record: Record) -> str:
+    """Return the hash of a record without scores and origin, which do not change what is evaluated."""
+    return _hashed({name: value for name, value in record.items() if name not in ("scores", "provenance")})
+
+
+def _hashed(value: Any) -> str:
+    return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
