@@ -6,18 +6,17 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from gaugeway.records import Supplement
 from gaugeway.redaction import Redactor, redaction_key
 from gaugeway.runtime import audit
 from gaugeway.runtime.auth import behind
@@ -40,14 +39,15 @@ from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
 from monitors.alerting.rules import problems_of, removal_warnings, rules_of
+from monitors.analysis.datasets import open_datasets
 from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers, rule_handlers
-from monitors.api.app import Insight, Pages, admin_app
+from monitors.api.app import Pages, admin_app
+from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
-from monitors.api.templates import template_handlers
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluator import is_judged
 from monitors.evaluation.judge_marks import PromptMarking
@@ -66,23 +66,8 @@ _ANY_JUDGE = configuration.Judge(base_url="http://127.0.0.1/v1", model="any")
 """Stands in for a judge that cannot be built, so that what depends on a judge can be checked."""
 
 
-class PageFactory(Protocol):
-    """Builds the operator's page."""
-
-    def __call__(
-        self,
-        insight: Insight,
-        engine: AlertEngine,
-        registry: CollectorRegistry,
-        *,
-        config: Config,
-        supply: Callable[[Sequence[Supplement]], Awaitable[None]],
-        templates: Templates,
-        sources: SourceReports,
-        series: SeriesReader,
-        origins: Mapping[str, str],
-    ) -> Pages:
-        """Return the pages served to browsers; `supply` stores feedback, `origins` are `config_sources.sources_of`."""
+PageFactory: TypeAlias = Callable[..., Pages]
+"""Builds the operator's page from an insight, an engine, a registry and, by name, the fields of the page's site."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +171,7 @@ async def run(
     scheduler, engine, queue, instruments = parts.scheduler, parts.engine, parts.queue, parts.instruments
     for note in (*parts.catalogue.notes, *_removed_rules(config, parts.catalogue)):
         _log.warning("%s", note)
-    templates = open_templates(store_url(config, data_dir))
+    templates, datasets = open_templates(store_url(config, data_dir)), open_datasets(store_url(config, data_dir))
     scheduler.marking = _marking(config, templates, parts.judging, instruments)
     registry = workers.registry(instruments.registry)
     pages, series = None, SeriesReader(parts.store, effects=engine.design_effects)
@@ -198,12 +183,14 @@ async def run(
             config=config,
             supply=lambda some: queue.supply([parts.redactor.redact_supplement(supplement) for supplement in some]),
             templates=templates,
+            datasets=datasets,
             sources=parts.sources,
             series=series,
             origins=sources or {},
         )
         scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts, series), *template_handlers(templates)]
+    handlers += dataset_handlers(datasets, parts.store, engine.alerts)
     audit_log = _open_audit(data_dir)
     await scheduler.look_back()
     scheduler.start()
@@ -226,6 +213,7 @@ async def run(
         await parts.aclose()
         await workers.aclose()
         await templates.aclose()
+        await datasets.aclose()
         audit.close_file(audit_log)
 
 
@@ -243,7 +231,7 @@ def _verifier(
 
 
 def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:
-    """Return the handlers of the API, without those of learned templates."""
+    """Return the handlers of the API, without those of documents."""
     passing = passings(parts.catalogue)
     shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, list(parts.catalogue.by_name))
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from litestar import Router
@@ -30,14 +30,10 @@ from dashboards.web.views.review import review_handlers
 from dashboards.web.views.settings import settings_handlers
 from dashboards.web.views.sources import source_view_handlers, topic_handlers
 from dashboards.web.views.welcome import welcome_handlers
-from gaugeway.records import Supplement
 from gaugeway.settings.shared import Config
 from gaugeway.storage.engines.failures import Unsupported
-from gaugeway.storage.templates import Templates
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
-from monitors.analysis.retrieval.source_reading import SourceReports
-from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight, Pages
 
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
@@ -95,33 +91,11 @@ def _sentence(error: Unsupported) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def operator_page(
-    insight: Insight,
-    engine: AlertEngine,
-    registry: CollectorRegistry,
-    *,
-    config: Config,
-    supply: Callable[[Sequence[Supplement]], Awaitable[None]],
-    templates: Templates,
-    sources: SourceReports,
-    series: SeriesReader,
-    origins: Mapping[str, str],
-) -> Pages:
+def operator_page(insight: Insight, engine: AlertEngine, registry: CollectorRegistry, **more: Any) -> Pages:
     """Build the operator's page (a `monitors.app.PageFactory`)."""
-    return pages(
-        Site(
-            insight=insight,
-            engine=engine,
-            registry=registry,
-            config=config,
-            gateways=gateway_urls(config.monitors.gateways, config.gateway),
-            supply=supply,
-            templates=templates,
-            sources=sources,
-            series=series,
-            origins=origins,
-        )
-    )
+    config: Config = more["config"]
+    urls = gateway_urls(config.monitors.gateways, config.gateway)
+    return pages(Site(insight=insight, engine=engine, registry=registry, gateways=urls, **more))
 
 
 def pages(site: Site) -> Pages:

@@ -28,6 +28,7 @@ from gaugeway.signals import RISING, SIGNALS
 from gaugeway.storage.stores import Point
 from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
+from monitors.analysis.datasets import Datasets
 from monitors.analysis.gateway_counts import GatewayCounts
 from monitors.analysis.human_labels import Passing
 from monitors.analysis.retrieval.source_reading import SourceReports
@@ -76,6 +77,7 @@ class Site:
     gateways: Sequence[str]
     supply: Callable[[Sequence[Supplement]], Awaitable[None]]
     templates: Templates
+    datasets: Datasets
     sources: SourceReports
     series: SeriesReader
     origins: Mapping[str, str]

@@ -120,11 +120,11 @@ def add(name: str, config: Path | None, data_dir: Path, **options: Any) -> None:
     """
 
     async def run(kept: Datasets) -> Added:
-        now, alert, limit = time.time(), options.pop("alert"), options.pop("limit")
+        now, alert = time.time(), options["alert"]
         async with contextlib.aclosing(shared.open_store(load(config), data_dir)) as store:
-            wanted = options | {"since": captured.since(options["since"], now)}
-            source = datasets.source_of(None if alert is None else await saved_alert(store, alert), now, **wanted)
-            return await kept.add(store, name, source, by=audit.whoami(), now=now, limit=limit)
+            options["alert"] = None if alert is None else await saved_alert(store, alert)
+            about = {"since": captured.since(options["since"], now), "by": audit.whoami()}
+            return await kept.add(store, name, options | about, now)
 
     counts = asdict(shared.ask_kept(open_datasets, config, data_dir, run))
     made = counts.pop("dataset")
@@ -135,16 +135,11 @@ def add(name: str, config: Path | None, data_dir: Path, **options: Any) -> None:
 
 @dataset.command("list")
 @click.option("--app", help="Only those with rows of this app. [all]")
-@shared.table_or_json
 @stored_options
-def list_datasets(config: Path | None, data_dir: Path, app: str | None, shown_as: str) -> None:
+def list_datasets(config: Path | None, data_dir: Path, app: str | None) -> None:
     """List the data sets with their newest version."""
-    found = shared.ask_kept(open_datasets, config, data_dir, lambda kept: kept.versions(app))
-    if shown_as == "json":
-        shared.print_json([asdict(made) for made in found])
-        return
     rows = [("NAME", "VERSION", "HASH", "ROWS", "CHANGED", "APPS")]
-    for made in found:
+    for made in shared.ask_kept(open_datasets, config, data_dir, lambda kept: kept.versions(app)):
         counts = (str(made.version), made.hash, str(made.rows))
         rows.append((made.name, *counts, shared.utc(made.changed_at), ", ".join(made.apps)))
     shared.print_table(rows, "no data sets")

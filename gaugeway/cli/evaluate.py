@@ -7,6 +7,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ import click
 import msgspec
 
 from gaugeway.cli import shared
-from gaugeway.cli.shared import FILE, NumberRange, config_option, directory_option, since_option
+from gaugeway.cli.shared import FILE, NumberRange, ask_kept, config_option, directory_option, since_option
 from gaugeway.extensions import registered
+from gaugeway.records import Sample
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
 from gaugeway.settings.shared import Config
 from gaugeway.storage.stores import Store
 from monitors.analysis.captured import UnknownMetricError, check_metric
+from monitors.analysis.datasets import open_datasets
 from monitors.offline import comparison, dataset, progress, reports
 from monitors.offline.comparison import Comparison
 from monitors.offline.export import Exported
@@ -56,8 +59,12 @@ _judged = shared.with_options(
 
 
 @click.command()
-@click.argument("file", type=FILE)
+@click.argument("file", type=FILE, required=False)
 @_judged
+@click.option(
+    "--dataset", "named", metavar="NAME[@VERSION]", help="A data set of `gaugeway dataset`; FILE: new answers."
+)
+@directory_option()
 @shared.map_option("Name of a field in the file: user_input=query; repeatable.")
 @click.option("--judge-repeat", type=NumberRange(0, 1), help="Share of samples judged twice. [judge.repeat]")
 @click.option("--fail-under", multiple=True, help="Required means: faithfulness=0.8,hallucination=0.1")
@@ -72,10 +79,11 @@ _judged = shared.with_options(
 @click.option("--fail-if-worse", is_flag=True, help="Exit with 1 if a metric is worse than in that run.")
 @click.option("--run-file", type=FILE, help="File that caches outcomes. [.gaugeway/runs/NAME.db]")
 @click.option("--fresh", is_flag=True, help="Ignore cached outcomes and compute everything.")
-def evaluate(file: Path, **options: Any) -> None:
+def evaluate(file: Path | None, **options: Any) -> None:
     """Score a data set (JSONL, JSON, CSV, Parquet) with the metrics and the judge of a configuration.
 
-    Exit codes: 0 success, 1 a floor is missed, 2 bad input. A second run judges only what is missing.
+    With --dataset its recorded answers are scored, or those of FILE, which then has one with the id of each row. Exit
+    codes: 0 success, 1 a floor is missed, 2 bad input. A second run judges only what is missing.
     """
     with _reported_errors(options["metrics"]):
         required = {
@@ -84,14 +92,15 @@ def evaluate(file: Path, **options: Any) -> None:
         against: Path | None = options["compare_with"]
         old = _load_run(against) if against is not None else None
         request = _request(_settings(options), options)
-        renamed = shared.mapped_fields(options["mapped"])
-        samples, notes = dataset.read(file, limit=options["limit"], renamed=renamed)
-        cache = ResultsCache(options["run_file"] or RUNS / f"{file.stem}.db", fresh=options["fresh"])
+        samples, notes, source = _samples(file, options)
+        cache = ResultsCache(
+            options["run_file"] or RUNS / f"{Path(source.partition('@')[0]).stem}.db", fresh=options["fresh"]
+        )
         with progress.progress(shared.console(stderr=True)) as show:
             running = evaluate_samples(
                 samples,
                 request,
-                source=str(file),
+                source=source,
                 cache=cache,
                 on_progress=show,
                 on_plan=lambda plan: _check_floors(plan, required),
@@ -107,6 +116,33 @@ def evaluate(file: Path, **options: Any) -> None:
         progress.show_floors(console, judged)
         _write(options["output"], run, Extras(floors=judged, comparisons=compared, against=str(against or "")))
     sys.exit(MISSED if comparison.any_missed(judged) or _worse(compared, options) else 0)
+
+
+def _samples(file: Path | None, options: dict[str, Any]) -> tuple[Sequence[Sample], Sequence[str], str]:
+    """Return the samples of a file or of a stored data set with its answers or the file's; notes; and the source."""
+    renamed, named = shared.mapped_fields(options["mapped"]), options["named"]
+    if file is None and named is None:
+        raise ConfigError(["give a FILE or --dataset"])
+    limit = options["limit"]
+    answers, notes = dataset.read(file, limit=None if named else limit, renamed=renamed) if file else ([], [])
+    if named is None:
+        return answers, notes, str(file)
+    made, records = ask_kept(open_datasets, options["config"], options["data_dir"], lambda kept: kept.read(named))
+    samples, more = dataset.collect(enumerate(records, 1), where=f"{named} row ", limit=limit)
+    given = {answer.id: answer for answer in answers}
+    if given and (missing := [sample.id for sample in samples if sample.id not in given]):
+        raise ConfigError([f"{file}: no answer with the id {name}, a row of {named}" for name in missing])
+    if given:
+        samples = [_answered(sample, given[sample.id]) for sample in samples]
+    return samples, [*notes, *more], f"{made.name}@{made.version} ({made.hash})"
+
+
+def _answered(row: Sample, answer: Sample) -> Sample:
+    """Return a new answer to the question of a row, judged by the row's reference, and its passages if it has none."""
+    kept = {name: getattr(row, name) for name in ("question", "reference", "reference_contexts", "app", "history")}
+    if answer.context_source == "none":
+        kept |= {"contexts": row.contexts, "context_source": row.context_source}
+    return replace(answer, reference_context_ids=row.reference_context_ids, **kept)
 
 
 @click.command("compare-runs")

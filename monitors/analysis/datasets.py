@@ -83,16 +83,6 @@ class Added:
     left_out: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What to add: exchanges by id, those with scores that the queries select or, `labelled`, with labels of these."""
-
-    exchanges: Sequence[str] = ()
-    queries: Sequence[Query] = ()
-    labelled: bool = False
-    alert: str | None = None
-
-
 class UnknownDatasetError(ValueError):
     """There is no data set of this name, or not this version of it."""
 
@@ -119,15 +109,16 @@ class Datasets:
             raise UnknownDatasetError(f"there is no data set {named}; see 'gaugeway dataset list'")
         return _version(name, parts, number)
 
-    async def add(self, store: Store, name: str, source: Source, *, by: str, now: float, limit: int = WORST) -> Added:
-        """Add stored exchanges as one version, the worst first, at most `limit`.
+    async def add(self, store: Store, name: str, wanted: Mapping[str, Any], now: float) -> Added:
+        """Add stored exchanges that are wanted (`chosen`) as one version; `by` names who wants them.
 
         Raises ValueError where there is nothing to add, the store has no texts, or there is no room.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a data set: a-z, 0-9, '.', '_', '-', at most 64 characters")
-        about = {"alert": source.alert, "by": by, "added_at": now}
-        ids = await _ids(store, source, limit)
+        ids = await chosen(store, now, **wanted)
+        alert: Alert | None = wanted.get("alert")
+        about = {"alert": alert and alert.fingerprint, "by": wanted.get("by") or None, "added_at": now}
         read = [await _record(store, sample_id, about) for sample_id in ids]
         records = [record for record in read if record is not None]
         if not records:
@@ -168,43 +159,37 @@ class Datasets:
         """Let go of file or connections; the next operation opens them again."""
         await self._documents.aclose()
 
-    async def _stored(self) -> dict[str, Parts]:
+    async def _stored(self) -> dict[str, dict[str, str]]:
         """Return the parts of each data set."""
-        _, rows = await self._documents.changed(DATASETS, None)
-        return {
-            name: dict(parts)
-            for name, parts in grouped((name, (part, body)) for name, part, _, body in rows or ()).items()
-        }
+        stored: dict[str, dict[str, str]] = {}
+        for name, part, _, body in (await self._documents.changed(DATASETS, None))[1] or ():
+            stored.setdefault(name, {})[part] = body
+        return stored
 
     async def _change(self, name: str, edit: Callable[[Records], Records], now: float) -> DatasetVersion:
         """Make a version of the rows that `edit` returns; again, with those of another process that was faster."""
         while True:
             stored = await self._stored()
             parts = stored.get(name, {})
-            before = _version(name, parts)[1] if parts else ()
+            last, before = _newest(parts), _version(name, parts)[1] if parts else ()
             after = await asyncio.to_thread(edit, before)
             if after == before:
                 return _version(name, parts)[0]
             rows = {_digest(record): encoded(record).decode() for record in after}
-            new = {part: body for part, body in rows.items() if part not in parts}
-            new[f"@{_newest(parts) + 1}"] = encoded([now, *rows]).decode()
-            size = sum(len(body) for some in (*stored.values(), new) for body in some.values())
-            if len(stored | {name: new}) > MAX_DATASETS or size > MAX_STORED_CHARACTERS:
+            stored[name] = {**rows, **parts, f"@{last + 1}": encoded([now, *rows]).decode()}
+            size = sum(len(body) for some in stored.values() for body in some.values())
+            if len(stored) > MAX_DATASETS or size > MAX_STORED_CHARACTERS:
                 raise ValueError(f"no room: at most {MAX_DATASETS} data sets, {MAX_STORED_CHARACTERS:,} characters")
-            if await self._put(name, _newest(parts), [(name, part, now, body) for part, body in new.items()]):
-                return _version(name, {**parts, **new})[0]
+            new = [(name, part, now, body) for part, body in stored[name].items() if part not in parts]
+            done: list[bool] = []
 
-    async def _put(self, name: str, last: int, new: Sequence[Row]) -> bool:
-        """Put parts unless there is a version after `last`; return whether that was done."""
-        put: Sequence[Row] = ()
+            def change(heads: Sequence[Row], last: int = last, new: Sequence[Row] = new) -> Changes:
+                done.append(_newest(part for dataset, part, _ in heads if dataset == name) == last)  # noqa: B023 - used in this turn only
+                return Changes(put=new if done[-1] else ())  # noqa: B023 - same
 
-        def change(heads: Sequence[Row]) -> Changes:
-            nonlocal put
-            put = new if _newest(part for dataset, part, _ in heads if dataset == name) == last else ()
-            return Changes(put=put)
-
-        await self._documents.update(DATASETS, change)
-        return bool(put)
+            await self._documents.update(DATASETS, change)
+            if done[-1]:
+                return _version(name, stored[name])[0]
 
 
 def open_datasets(url: str) -> Datasets:
@@ -212,24 +197,29 @@ def open_datasets(url: str) -> Datasets:
     return Datasets(adapter(url, "datasets").from_url(url))
 
 
-def source_of(alert: Alert | None, now: float, **wanted: Any) -> Source:
-    """Return what is wanted: the worst answers of an alert, `exchanges`, `labelled` ones, scores by `app` and `metric`.
+async def chosen(store: Store, now: float, *, limit: int = WORST, **wanted: Any) -> list[str]:
+    """Return ids of stored exchanges, each once: `exchanges`, the worst answers of an `alert`, and a filter's scores.
 
-    These are from `since` (Unix seconds) on, and `below` or `above` a bound. Raises ValueError where that is nothing.
+    The filter is `since` (Unix seconds), `app`, `metric`, `below` or `above` a bound; with `labelled`, scores that
+    people labelled. At most `limit`, the worst first. Raises ValueError where nothing is wanted.
     """
     metric, below, above = (wanted.get(name) for name in ("metric", "below", "above"))
-    labelled, exchanges = bool(wanted.get("labelled")), wanted.get("exchanges") or ()
-    queries = [] if alert is None else [_worst(alert, now)]
-    if labelled or wanted.get("app") or metric:
-        order = "newest" if metric is None else "highest" if captured.lowest_is_best(metric) else "lowest"
+    ids, alert, labelled = list(wanted.get("exchanges") or ()), wanted.get("alert"), wanted.get("labelled")
+    if (filters := labelled or wanted.get("app") or metric) or below is not None or above is not None:
+        if not filters or (metric is None and (below, above) != (None, None)):
+            raise ValueError("below and above need a metric")
         query = Query(since=wanted["since"], until=now + 1.0, app=wanted.get("app"), metric=metric)
         least = None if above is None else math.nextafter(above, math.inf)
         most = None if below is None else math.nextafter(below, -math.inf)
-        queries.append(replace(query, least=least, most=most, order=order))  # type: ignore[arg-type]  # one of them
-    if not (queries or exchanges) or (metric is None and (below, above) != (None, None)):
-        raise ValueError("give exchanges, an alert, labelled, an app or a metric; below and above need a metric")
-    fingerprint = None if alert is None else alert.fingerprint
-    return Source(exchanges=exchanges, queries=queries, labelled=labelled, alert=fingerprint)
+        order = "newest" if metric is None else "highest" if captured.lowest_is_best(metric) else "lowest"
+        query = replace(query, least=least, most=most, order=order)  # type: ignore[arg-type]  # one of them
+        read = store.ratings(query) if labelled else store.series(replace(query, limit=2 * limit))
+        ids += [point.sample_id for point in await read]
+    elif alert is None and not ids:
+        raise ValueError("give exchanges, an alert, labelled, an app or a metric")
+    if alert is not None:
+        ids += [point.sample_id for point in await store.series(replace(_worst(alert, now), limit=2 * limit))]
+    return list(dict.fromkeys(ids))[:limit]
 
 
 def _worst(alert: Alert, now: float) -> Query:
@@ -258,16 +248,6 @@ def written(records: Iterable[Record], form: str) -> str:
 def _texts(value: Any) -> Any:
     """Return a list of passages as texts, anything else as it is."""
     return [item["text"] if isinstance(item, dict) else item for item in value] if isinstance(value, list) else value
-
-
-async def _ids(store: Store, source: Source, limit: int) -> list[str]:
-    """Return the ids of the exchanges to add, each once."""
-    ids = list(source.exchanges)
-    for query in source.queries:
-        read = store.ratings if source.labelled else store.series
-        points: Sequence[Any] = await read(replace(query, limit=None if source.labelled else 2 * limit))
-        ids += [point.sample_id for point in points]
-    return list(dict.fromkeys(ids))[:limit]
 
 
 async def _record(store: Store, sample_id: str, origin: Mapping[str, Any]) -> Record | None:

@@ -101,7 +101,7 @@ def _silence_handlers(desk: Acknowledgements) -> list[Any]:
     @post("/api/silences", guards=[same_origin])
     async def silence(request: Request[Any, Any, Any]) -> dict[str, Any]:
         now = time.time()
-        made = _silence(await _body(request, NewSilence), now)
+        made = _silence(await body_of(request, NewSilence), now)
         await add_silence(desk, made, request, now)
         return asdict(made) | {"state": made.state(now)}
 
@@ -119,7 +119,7 @@ def _ack_handlers(desk: Acknowledgements) -> list[Any]:
 
     @post(path, guards=[same_origin], status_code=200)
     async def acknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
-        body = await _body(request, NewAck)
+        body = await body_of(request, NewAck)
         ack = Ack(by=body.by, at=time.time(), comment=body.comment)
         if not await desk.acknowledge(fingerprint, ack):
             raise NotFoundException(f"no firing alert has the fingerprint {fingerprint}")
@@ -163,7 +163,7 @@ def _silence(new: NewSilence, now: float) -> Silence:
     )
 
 
-async def _body(request: Request[Any, Any, Any], kind: type[T]) -> T:
+async def body_of(request: Request[Any, Any, Any], kind: type[T]) -> T:
     """Decode the body. Raises HTTPException 400 whose detail starts with the field's name."""
     try:
         return msgspec.json.decode(await request.body(), type=kind)

@@ -25,21 +25,23 @@ from monitors.alerting.changes import Version
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.ab_compare import Compared
 from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.datasets import Added, DatasetVersion
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.judge_check import JudgeCheck
 from monitors.analysis.quality import Quality
 from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
+from monitors.api.documents import NewRows
 from monitors.api.series import SeriesAnswer
 from monitors.statistics.agreement import Repeatability
 
 _PATH = "/api/openapi.json"
-_BODIES = (NewAck, NewMatcher, NewSilence)
+_BODIES = (NewAck, NewMatcher, NewRows, NewSilence)
 _ANSWERS = (
     *(Ack, Alert, Captured, Compared, UndeliveredNotification, Failed, GapReport, JudgeCheck, Labelled, Point, Quality),
     *(Repeatability, Sample, Score, SeriesAnswer, Silence, Skipped, SourceReport, StoredTemplate, Supplement),
-    *(Version, StreamStatus),
+    *(Version, StreamStatus, Added, DatasetVersion),
 )
 _GUARDS = (401, 403, 429)
 SAMPLE_NAMES = {"conversation": "conversation_id"}

@@ -14,7 +14,7 @@ KEEPS = {
     "postgresql": {"keys", "limits", "templates", "datasets"},
     "clickhouse": {"templates", "datasets"},
     "redis": {"limits"},
-    "memory": {"keys", "limits", "templates"},
+    "memory": {"keys", "limits", "templates", "datasets"},
 }
 
 

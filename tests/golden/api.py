@@ -17,6 +17,7 @@ from tests.support.running import serving
 
 QUERIES = {
     "/api/exchanges": ("?limit=5", "?app=shop&metric=faithfulness&order=lowest&limit=5", "?since_s=600000&limit=1000"),
+    "/api/datasets/{name}": ("kept", "version"),
     "/api/exchanges/{exchange_id}": ("shop", "desk"),
     "/api/compare": (
         "?by=model&a=m-1&b=m-2",
@@ -24,6 +25,7 @@ QUERIES = {
         "?by=period&a=3d..1d&b=1d..now&app=desk",
     ),
     "/api/judge-check": ("?metric=faithfulness&app=desk", "?metric=lexical_groundedness&truth=faithfulness"),
+    "/api/datasets": ("", "?app=shop", "?app=nobody"),
     "/api/labels": ("", "?app=desk"),
     "/api/sources": ("?app=shop", "?app=desk&metric=faithfulness&since_s=300000&order=bad"),
     "/api/topics": ("?app=shop", "?app=desk&since_s=300000"),
@@ -34,7 +36,7 @@ QUERIES = {
     ),
 }
 """Of each path the queries; others are asked without one."""
-IDS = {"shop": "bad-318", "desk": "desk-440"}
+IDS = {"shop": "bad-318", "desk": "desk-440", "kept": "incident", "version": "incident@1"}
 MATCHERS = [{"name": "app", "op": "=", "value": "desk"}]
 RANDOM = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 """The id of a silence."""

@@ -12,7 +12,8 @@ from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.settings.shared import Alerts, Config, Judge, Metric, Sampled
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.templates import Templates
-from monitors.api.templates import template_handlers
+from monitors.analysis.datasets import Datasets
+from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.app import _handlers, assemble
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.scheduler import WorkerCounts
@@ -73,7 +74,9 @@ async def fill(parts):
 async def monitors():
     """The parts of the plane, after an incident of the app "shop"; `handlers` are those of its API."""
     with tempfile.TemporaryDirectory() as directory:
-        parts, templates = assemble(CONFIG, Path(directory)), Templates(SQLiteDocuments(Path(directory)))
+        parts, documents = assemble(CONFIG, Path(directory)), SQLiteDocuments(Path(directory))
+        templates, datasets = Templates(documents), Datasets(documents)
+        kept = [*template_handlers(templates), *dataset_handlers(datasets, parts.store, parts.engine.alerts)]
         parts.engine._notify_within_s = 300.0  # noqa: SLF001 - a busy machine describes an alert in its own time
 
         async def look():
@@ -85,11 +88,12 @@ async def monitors():
         await fill(parts)
         await incident(SimpleNamespace(store=parts.store, engine=parts.engine, look=look))
         await look()
+        await datasets.add(parts.store, "incident", {"exchanges": ["bad-318", "desk-440"]}, 1_700_000_000.0)
         try:
             yield SimpleNamespace(
                 parts=parts,
-                handlers=lambda series: [*_handlers(CONFIG, parts, series), *template_handlers(templates)],
+                handlers=lambda series: [*_handlers(CONFIG, parts, series), *kept],
             )
         finally:
-            for part in (templates, *parts.closing):
+            for part in (documents, *parts.closing):
                 await part.aclose()

@@ -22,13 +22,14 @@ from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.templates import Templates
 from monitors.alerting.engine import AlertEngine
+from monitors.analysis.datasets import Datasets
 from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers, rule_handlers
 from monitors.api.app import admin_app
+from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.api.series import SeriesSources, series_handlers
-from monitors.api.templates import template_handlers
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.judges.scripted import Scripted
@@ -225,7 +226,7 @@ async def world(
     config = config or Config(monitors=Monitors(token=token, **monitors), alerts=alerts)
     instruments = Instruments(CollectorRegistry(), version="0")
     store, queue, people = SQLiteStore(path / "store.db"), MemoryQueue(), People()
-    templates = Templates(SQLiteDocuments(path))
+    templates, datasets = Templates(SQLiteDocuments(path)), Datasets(SQLiteDocuments(path))
 
     async def nothing_waits():
         return None
@@ -262,6 +263,7 @@ async def world(
         gateways=gateways,
         supply=queue.supply,
         templates=templates,
+        datasets=datasets,
         sources=SourceReports(store, clock=clock, passing=passings(catalogue)),
         series=SeriesReader(store, effects=engine.design_effects, clock=clock),
         origins={},
@@ -286,6 +288,7 @@ async def world(
             *alert_handlers(engine.acknowledgements),
             *rule_handlers(engine),
             *template_handlers(templates),
+            *dataset_handlers(datasets, store, engine.alerts),
             *series_handlers(series),
         ],
         pages=page,
@@ -294,6 +297,7 @@ async def world(
         contextlib.aclosing(store),
         contextlib.aclosing(queue),
         contextlib.aclosing(templates),
+        contextlib.aclosing(datasets),
         serving(app) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False, verify=False) as client,
     ):
@@ -301,7 +305,7 @@ async def world(
         coverage = plane._capture  # noqa: SLF001 - the worker counts there, and none runs here
         counts = WorkerCounts(instruments, engine, coverage)
         made = World(client, store=store, queue=queue, counts=counts, **parts)
-        made.instruments, made.templates = instruments, templates
+        made.instruments, made.templates, made.datasets = instruments, templates, datasets
         try:
             yield made
         finally:

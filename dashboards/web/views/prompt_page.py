@@ -20,7 +20,7 @@ from gaugeway.records import Sample
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate
 from monitors.analysis.prompt_text import HASHED, pieces
-from monitors.api.templates import stored
+from monitors.api.documents import stored
 
 MAX_ENTRY = 20_000
 """Characters of a field."""

@@ -15,7 +15,7 @@ from litestar.params import FromQuery
 from litestar.response import Redirect, Template
 
 from dashboards.web.site import Page, Site, done
-from monitors.api.templates import decide
+from monitors.api.documents import decide
 
 _PAGE, _FORM = "dashboards.web.views.prompt_page", "dashboards.web.views.prompt_page"
 
