@@ -176,18 +176,14 @@ async def run(
     registry = workers.registry(instruments.registry)
     pages, series = None, SeriesReader(parts.store, effects=engine.design_effects)
     if page is not None:
-        pages = page(
-            scheduler,
-            engine,
-            registry,
-            config=config,
-            supply=lambda some: queue.supply([parts.redactor.redact_supplement(supplement) for supplement in some]),
-            templates=templates,
-            datasets=datasets,
-            sources=parts.sources,
-            series=series,
-            origins=sources or {},
-        )
+        redact = parts.redactor.redact_supplement
+        fields = {"templates": templates, "datasets": datasets, "sources": parts.sources, "series": series}
+        fields |= {
+            "config": config,
+            "origins": sources or {},
+            "supply": lambda some: queue.supply([*map(redact, some)]),
+        }
+        pages = page(scheduler, engine, registry, **fields)
         scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts, series), *template_handlers(templates)]
     handlers += dataset_handlers(datasets, parts.store, engine.alerts)

@@ -61,9 +61,7 @@ _judged = shared.with_options(
 @click.command()
 @click.argument("file", type=FILE, required=False)
 @_judged
-@click.option(
-    "--dataset", "named", metavar="NAME[@VERSION]", help="A data set of `gaugeway dataset`; FILE: new answers."
-)
+@click.option("--dataset", metavar="NAME[@VERSION]", help="A data set of `gaugeway dataset`; FILE has new answers.")
 @directory_option()
 @shared.map_option("Name of a field in the file: user_input=query; repeatable.")
 @click.option("--judge-repeat", type=NumberRange(0, 1), help="Share of samples judged twice. [judge.repeat]")
@@ -119,30 +117,27 @@ def evaluate(file: Path | None, **options: Any) -> None:
 
 
 def _samples(file: Path | None, options: dict[str, Any]) -> tuple[Sequence[Sample], Sequence[str], str]:
-    """Return the samples of a file or of a stored data set with its answers or the file's; notes; and the source."""
-    renamed, named = shared.mapped_fields(options["mapped"]), options["named"]
+    """Return the samples of a file, or of a stored data set with its answers or the file's; notes; and their source."""
+    named, limit, renamed = options["dataset"], options["limit"], shared.mapped_fields(options["mapped"])
     if file is None and named is None:
         raise ConfigError(["give a FILE or --dataset"])
-    limit = options["limit"]
     answers, notes = dataset.read(file, limit=None if named else limit, renamed=renamed) if file else ([], [])
     if named is None:
         return answers, notes, str(file)
     made, records = ask_kept(open_datasets, options["config"], options["data_dir"], lambda kept: kept.read(named))
     samples, more = dataset.collect(enumerate(records, 1), where=f"{named} row ", limit=limit)
     given = {answer.id: answer for answer in answers}
-    if given and (missing := [sample.id for sample in samples if sample.id not in given]):
+    if missing := [sample.id for sample in samples if given and sample.id not in given]:
         raise ConfigError([f"{file}: no answer with the id {name}, a row of {named}" for name in missing])
-    if given:
-        samples = [_answered(sample, given[sample.id]) for sample in samples]
+    samples = [_answered(sample, given.get(sample.id, sample)) for sample in samples]
     return samples, [*notes, *more], f"{made.name}@{made.version} ({made.hash})"
 
 
 def _answered(row: Sample, answer: Sample) -> Sample:
-    """Return a new answer to the question of a row, judged by the row's reference, and its passages if it has none."""
-    kept = {name: getattr(row, name) for name in ("question", "reference", "reference_contexts", "app", "history")}
-    if answer.context_source == "none":
-        kept |= {"contexts": row.contexts, "context_source": row.context_source}
-    return replace(answer, reference_context_ids=row.reference_context_ids, **kept)
+    """Return a row with the answer, and its passages if it has some."""
+    seen = answer if answer.context_source != "none" else row
+    row = replace(row, response=answer.response, calls=answer.calls, duration_s=answer.duration_s)
+    return replace(row, contexts=seen.contexts, context_source=seen.context_source)
 
 
 @click.command("compare-runs")

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -16,10 +16,11 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings import loading as configuration
 from gaugeway.storage import queues, stores
 from gaugeway.storage.copy import Moved, move_queue, move_store
-from gaugeway.storage.engine import adapter
+from gaugeway.storage.documents import Changes, Collection
+from gaugeway.storage.engine import Port, adapter
 from gaugeway.storage.engines.sqlite.connection import path_from_url
-from gaugeway.storage.templates import open_templates
-from monitors.analysis.datasets import open_datasets
+from gaugeway.storage.templates import TEMPLATES
+from monitors.analysis.datasets import DATASETS
 
 _REPORT_EVERY_S = 5.0
 _LEASE_S = 60.0
@@ -62,10 +63,9 @@ def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click
         begin = time.monotonic()
         moved = asyncio.run(_queue(source, target) if queue else _store(source, target))
         _print_summary(moved, time.monotonic() - begin)
-        if not queue and (learned := asyncio.run(_templates(source, target))):
-            click.echo(f"{learned} learned prompts")
-        if not queue and (copied := asyncio.run(_datasets(source, target))):
-            click.echo(f"{copied} rows of data sets")
+        for collection, words in ((TEMPLATES, "learned prompts"), (DATASETS, "rows and versions of data sets")):
+            if not queue and (copied := asyncio.run(_documents(source, target, collection))):
+                click.echo(f"{copied} {words}")
     if moved.refused:
         raise SystemExit(1)
 
@@ -108,19 +108,14 @@ async def _store(source: str, target: str) -> Moved:
         return await move_store(old, new, origin=source.rpartition("@")[2], progress=_progress())
 
 
-async def _templates(source: str, target: str) -> int:
-    """Copy the learned templates with their state; return their number."""
-    async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:
-        found = await old.templates()
-        for template in found:
-            await new.put_template(template)
-            await new.set_template_state(template.app, template.version, template.state)
-    return len(found)
-
-
-async def _datasets(source: str, target: str) -> int:
-    async with contextlib.aclosing(open_datasets(source)) as old, contextlib.aclosing(open_datasets(target)) as new:
-        return await old.copy_to(new)
+async def _documents(source: str, target: str, collection: Collection) -> int:
+    """Copy the learned templates or the data sets; return how many records."""
+    opened = [adapter(url, cast("Port", collection.name)).from_url(url) for url in (source, target)]
+    async with contextlib.aclosing(opened[0]) as old, contextlib.aclosing(opened[1]) as new:
+        _, rows = await old.changed(collection, None)
+        if rows:
+            await new.update(collection, lambda _: Changes(put=rows))
+    return len(rows)
 
 
 async def _queue(source: str, target: str) -> Moved:

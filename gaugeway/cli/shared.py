@@ -172,17 +172,15 @@ def run_on(opened: Any, query: Callable[[Any], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def ask_kept(
-    opened: Callable[[str], Any], config: Path | None, data_dir: Path, ask: Callable[[Any], Awaitable[T]]
-) -> T:
-    """Ask the documents beside the store, which `opened` opens by its URL. Errors are reported."""
+def ask_kept(open_: Callable[[str], Any], config: Path | None, data_dir: Path, ask: Callable[[Any], Awaitable[T]]) -> T:
+    """Ask the documents beside the store, which `open_` opens by its URL. Errors are reported."""
     from gaugeway.settings.loading import load, store_url  # noqa: PLC0415 - most commands need them not
 
     with reported_errors():
         settings = load(config)
         if settings.store.url is None and not data_dir.is_dir():
             raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
-        return run_on(opened(store_url(settings, data_dir)), ask)
+        return run_on(open_(store_url(settings, data_dir)), ask)
 
 
 def open_store(config: Shared, data_dir: Path) -> Any:  # a Store with `aclose`

@@ -148,13 +148,6 @@ class Datasets:
             await self._documents.update(DATASETS, lambda _: Changes(delete=meant))
         return len(meant)
 
-    async def copy_to(self, other: Datasets) -> int:
-        """Copy all data sets with their versions; return how many rows and versions."""
-        _, rows = await self._documents.changed(DATASETS, None)
-        if rows:
-            await other._documents.update(DATASETS, lambda _: Changes(put=rows))
-        return len(rows or ())
-
     async def aclose(self) -> None:
         """Let go of file or connections; the next operation opens them again."""
         await self._documents.aclose()
@@ -226,9 +219,8 @@ def _worst(alert: Alert, now: float) -> Query:
     """Return the query for the answers since an alert's onset that are no better than its baseline, the worst first."""
     _, onset, until = incident_span(alert, now)
     query, baseline = incident_query(alert, onset, until), alert.on_own_scale().finding.baseline
-    if alert.direction == "rise":
-        return replace(query, order="highest", least=baseline)
-    return replace(query, order="lowest", most=baseline)
+    rises = alert.direction == "rise"
+    return replace(query, order="highest", least=baseline) if rises else replace(query, order="lowest", most=baseline)
 
 
 def written(records: Iterable[Record], form: str) -> str:
@@ -308,14 +300,12 @@ def _version(name: str, parts: Parts, number: str = "") -> tuple[DatasetVersion,
     changed_at, *names = msgspec.json.decode(parts[f"@{version}"])
     kept = [part for part in names if part in parts]
     records = [msgspec.json.decode(parts[part]) for part in kept]
-    hashed, apps = _hashed(sorted(kept)), tuple(sorted({record["app"] for record in records}))
+    hashed, apps = _digest(sorted(kept)), tuple(sorted({record["app"] for record in records}))
     return DatasetVersion(name, version, hashed, len(kept), apps, changed_at), records
 
 
-def _digest(record: Record) -> str:
-    """Return the hash of a record without scores and origin, which do not change what is evaluated."""
-    return _hashed({name: value for name, value in record.items() if name not in ("scores", "provenance")})
-
-
-def _hashed(value: Any) -> str:
-    return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
+def _digest(value: Any) -> str:
+    """Return a hash; of a record without scores and origin, which do not change what is evaluated."""
+    left_out = ("scores", "provenance") if isinstance(value, dict) else ()
+    content = {name: field for name, field in value.items() if name not in left_out} if left_out else value
+    return sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]

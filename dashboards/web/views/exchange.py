@@ -7,24 +7,28 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from litestar import get, post
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
+from dashboards.web.addresses import address_with, explore
 from dashboards.web.format import shortened
 from dashboards.web.incident.exchange_summary import chart_of, line_of, spans_of, summary_of
 from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, prompt_of, read
 from dashboards.web.incident.neighbours import list_fields, place_of, similar_failures
-from dashboards.web.site import Page, Site, done
+from dashboards.web.site import Page, Site, done, operator_of
+from dashboards.web.views.alerts import found_alert
 from dashboards.web.views.explore import selection
 from dashboards.web.views.sources import source_links
 from gaugeway.records import Evaluation, Sample, Score, Supplement
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Store
+from monitors.analysis.datasets import MAX_ADDED, WORST
 from monitors.analysis.prompt_text import HASHED
+from monitors.api.documents import add_rows
 
 MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
 RATINGS = {"1": 1.0, "0.5": 0.5, "0": 0.0}
@@ -181,7 +185,7 @@ def exchange_handlers(site: Site) -> list[Any]:
         summary = await asyncio.to_thread(summary_of, sample, evaluations, names, site.sources.passing)
         return Template("preview.html", context=summary | {"error_of": site.error_of}, media_type="text/html")
 
-    return [exchange, preview, _feedback_handler(site)]
+    return [exchange, preview, _feedback_handler(site), _dataset_handler(site)]
 
 
 def _feedback_handler(site: Site) -> Any:
@@ -199,3 +203,19 @@ def _feedback_handler(site: Site) -> Any:
         return done(f"/exchanges/{quote(sample.id, safe='')}", "saved")
 
     return feedback
+
+
+def _dataset_handler(site: Site) -> Any:
+    @post("/datasets", status_code=303)
+    async def keep(request: Page) -> Redirect:
+        given = await site.form(request)
+        alert, fields, ids = given.get("alert"), given.get("list"), given.get("exchanges", "").split()[:MAX_ADDED]
+        wanted = {"exchanges": ids, "by": operator_of(request), "limit": len(ids) or WORST}
+        wanted["alert"] = None if alert is None else found_alert(site, alert)
+        added = await add_rows(site.datasets, site.insight.store, request, given.get("name", ""), wanted)
+        here = f"/alerts/{alert}" if alert is not None else f"/exchanges/{quote(''.join(ids[:1]), safe='')}"
+        shown = {"done": "kept" if added.added or added.replaced else "kept_already"}
+        address = address_with(here, shown)
+        return Redirect(address if fields is None else explore(dict(parse_qsl(fields)) | shown), status_code=303)
+
+    return keep

@@ -269,7 +269,8 @@ def summary(alert: Alert) -> str:
     if alert.state == "resolved":
         ended = rfc3339(alert.ended_at) if alert.ended_at is not None else "now"
         change = "change" if alert.metric in SIGNALS else "drop"
-        return f"{what} recovered at {ended} after a {change} that began about {rfc3339(alert.finding.onset)}"
+        then = f"{what} recovered at {ended} after a {change} that began about {rfc3339(alert.finding.onset)}"
+        return f"{then}; its worst answers as a data set: gaugeway dataset add NAME --alert {alert.fingerprint}"
     scores = f"{alert.finding.n} scores, too few for an interval"
     if alert.ci is not None:
         scores = f"95 % interval {number(alert.ci[0])} to {number(alert.ci[1])}, {alert.finding.n} scores"

@@ -291,29 +291,12 @@ def test_files_of_other_tools(run, tmp_path):
 def test_an_engine_that_keeps_none_says_so(tmp_path):
     async def main():
         url = f"sqlite:///{tmp_path}/store.db"
-        opened = open_store(url), open_datasets(url), open_datasets(clickhouse().database())
+        opened = open_store(url), open_datasets(clickhouse().database())
         async with contextlib.AsyncExitStack() as stack:
-            store, kept, columnar = [await stack.enter_async_context(contextlib.aclosing(one)) for one in opened]
+            store, columnar = [await stack.enter_async_context(contextlib.aclosing(one)) for one in opened]
             assert await columnar.versions() == []
             await stored(store, sample("a"))
             with pytest.raises(Unsupported, match="does not offer datasets"):
                 await add(columnar, store, "a")
-            await add(kept, store, "a")
-            with pytest.raises(Unsupported):
-                await kept.copy_to(columnar)
 
     asyncio.run(main())
-
-
-def test_data_sets_move_with_their_versions(tmp_path, run):
-    async def scenario(store, kept, _):
-        await stored(store, sample("a"), sample("b", QUESTIONS[1]))
-        await add(kept, store, "a")
-        await add(kept, store, "b")
-        async with contextlib.aclosing(open_datasets(f"sqlite:///{tmp_path}/other/store.db")) as other:
-            assert await kept.copy_to(other) == 4
-            assert await other.read("incident@1") == await kept.read("incident@1")
-            assert await other.read("incident") == await kept.read("incident")
-
-    (tmp_path / "other").mkdir()
-    run(scenario)

@@ -83,9 +83,8 @@ KEYS = Schema(kind="key file", application_id=0x67776B79, migrations=migrations(
 TEMPLATES = Schema(
     kind="template file", application_id=0x6777746D, migrations=migrations("sqlite/migrations/templates")
 )  # "gwtm"
-DATASETS = Schema(
-    kind="data set file", application_id=0x67776473, migrations=migrations("sqlite/migrations/datasets")
-)  # "gwds"
+# "gwds"
+DATASETS = Schema(kind="data sets", application_id=0x67776473, migrations=migrations("sqlite/migrations/datasets"))
 
 
 def path_from_url(url: str) -> Path:

@@ -166,7 +166,7 @@ def test_the_summary_is_one_plain_sentence_with_its_numbers_and_interval():
     assert "fell from 0.91 to 0.62 (120 scores, too few for an interval; began" in summary(thin)
     assert summary(RESOLVED) == (
         "faithfulness of shop recovered at 2025-10-09T09:55:00.000Z after a drop that began about "
-        "2025-10-09T08:54:00.000Z"
+        "2025-10-09T08:54:00.000Z; its worst answers as a data set: gaugeway dataset add NAME --alert 0123456789abcdef"
     )
 
 
