@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +95,10 @@ def evaluate(file: Path | None, **options: Any) -> None:
         cache = ResultsCache(
             options["run_file"] or RUNS / f"{Path(source.partition('@')[0]).stem}.db", fresh=options["fresh"]
         )
+        checks = partial(_check_floors, floors=required)
         with progress.progress(shared.console(stderr=True)) as show:
             running = evaluate_samples(
-                samples,
-                request,
-                source=source,
-                cache=cache,
-                on_progress=show,
-                on_plan=lambda plan: _check_floors(plan, required),
-                notes=notes,
+                samples, request, source=source, cache=cache, on_progress=show, on_plan=checks, notes=notes
             )
             run = asyncio.run(running)
         judged = comparison.check_floors(run, required, max_failed=options["max_failed"])

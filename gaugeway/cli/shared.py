@@ -172,7 +172,7 @@ def run_on(opened: Any, query: Callable[[Any], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def ask_kept(open_: Callable[[str], Any], config: Path | None, data_dir: Path, ask: Callable[[Any], Awaitable[T]]) -> T:
+def ask_kept(open_: Callable[[str], Any], config: Path | None, data_dir: Path, ask: Callable[[Any], Any]) -> Any:
     """Ask the documents beside the store, which `open_` opens by its URL. Errors are reported."""
     from gaugeway.settings.loading import load, store_url  # noqa: PLC0415 - most commands need them not
 

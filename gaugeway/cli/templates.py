@@ -36,13 +36,9 @@ def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json
         print_json([_plain(template) for template in found])
         return
     rows = [("APP", "VERSION", "STATE", "REQUESTS", "LEARNED", "STILL FITS", "PASSAGES")]
-    rows += [
-        (
-            *(template.app, template.version, template.state, f"{template.seen}"),
-            *(utc(template.learned_at), "no" if template.stale else "yes", split_words(template)),
-        )
-        for template in found
-    ]
+    for template in found:
+        about = (template.app, template.version, template.state, f"{template.seen}", utc(template.learned_at))
+        rows.append((*about, "no" if template.stale else "yes", split_words(template)))
     print_table(rows, "no templates")
 
 
@@ -83,11 +79,8 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
     Exit codes: 0 all exported, 1 a template cannot be written as a pattern, 2 bad input.
     """
     found = ask_kept(open_templates, config, data_dir, lambda kept: _templates(kept, app))
-    chosen = (
-        [_one(found, app, version)]
-        if app and version
-        else [template for template in found if template.state != "rejected"]
-    )
+    kept = [template for template in found if template.state != "rejected"]
+    chosen = [_one(found, app, version)] if app and version else kept
     if not chosen:
         fail("no template to export; see 'gaugeway templates list'")
     left_out = 0

@@ -35,19 +35,19 @@ MAX_DATASETS = 50
 MAX_STORED_CHARACTERS = 64_000_000
 """Of all data sets with their earlier versions."""
 MAX_ADDED = 500
-"""Exchanges of one addition."""
+"""Exchanges that one addition looks at."""
+_READ = 5
+"""Times as many exchanges are looked at as are wanted."""
 WORST = 20
-"""Exchanges of an addition that does not say how many."""
+"""Rows of an addition that does not say how many."""
 _FORMATS: Mapping[str, Mapping[str, str]] = table("monitors.analysis", "datasets.toml")
 FORMATS = ("jsonl", *_FORMATS)
 _NEAR = 0.9
 """Questions with this cosine, or a higher one, are near-equal."""
-_WORDS = ("fail", "pass")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 Record: TypeAlias = dict[str, Any]
 """A row in the format of `gaugeway evaluate`, with `expected_verdicts`, `labels` and `provenance`."""
 Records: TypeAlias = Sequence[Record]
-Parts: TypeAlias = Mapping[str, str]
 DATASETS = Collection(name="datasets", key=("dataset", "part"), others=("changed_at",), body="payload")
 """The parts of a data set are its rows, named by the hash of their content, and its versions, "@1" and so on.
 
@@ -124,7 +124,7 @@ class Datasets:
         if not records:
             raise ValueError("no stored exchange with an answer matches")
         counts: Counter[str] = Counter()
-        dataset = await self._change(name, partial(_merged, records, counts), now)
+        dataset = await self._change(name, partial(_merged, records, wanted.get("limit", WORST), counts), now)
         return Added(dataset=dataset, left_out=len(ids) - len(records), **counts)
 
     async def remove(self, name: str, ids: Container[str], now: float) -> bool:
@@ -194,8 +194,10 @@ async def chosen(store: Store, now: float, *, limit: int = WORST, **wanted: Any)
     """Return ids of stored exchanges, each once: `exchanges`, the worst answers of an `alert`, and a filter's scores.
 
     The filter is `since` (Unix seconds), `app`, `metric`, `below` or `above` a bound; with `labelled`, scores that
-    people labelled. At most `limit`, the worst first. Raises ValueError where nothing is wanted.
+    people labelled. The worst come first, more than `limit`, as near-equal questions are left out later. Raises
+    ValueError where nothing is wanted.
     """
+    read = min(_READ * limit, MAX_ADDED)
     metric, below, above = (wanted.get(name) for name in ("metric", "below", "above"))
     ids, alert, labelled = list(wanted.get("exchanges") or ()), wanted.get("alert"), wanted.get("labelled")
     if (filters := labelled or wanted.get("app") or metric) or below is not None or above is not None:
@@ -206,13 +208,13 @@ async def chosen(store: Store, now: float, *, limit: int = WORST, **wanted: Any)
         most = None if below is None else math.nextafter(below, -math.inf)
         order = "newest" if metric is None else "highest" if captured.lowest_is_best(metric) else "lowest"
         query = replace(query, least=least, most=most, order=order)  # type: ignore[arg-type]  # one of them
-        read = store.ratings(query) if labelled else store.series(replace(query, limit=2 * limit))
-        ids += [point.sample_id for point in await read]
+        points = store.ratings(query) if labelled else store.series(replace(query, limit=read))
+        ids += [point.sample_id for point in await points]
     elif alert is None and not ids:
         raise ValueError("give exchanges, an alert, labelled, an app or a metric")
     if alert is not None:
-        ids += [point.sample_id for point in await store.series(replace(_worst(alert, now), limit=2 * limit))]
-    return list(dict.fromkeys(ids))[:limit]
+        ids += [point.sample_id for point in await store.series(replace(_worst(alert, now), limit=read))]
+    return list(dict.fromkeys(ids))[:read]
 
 
 def _worst(alert: Alert, now: float) -> Query:
@@ -225,16 +227,12 @@ def _worst(alert: Alert, now: float) -> Query:
 
 def written(records: Iterable[Record], form: str) -> str:
     """Return the text of a file in one of FORMATS; `jsonl` is what `gaugeway evaluate` reads."""
-    names = _FORMATS.get(form)
-    rows = [
-        record if names is None else {theirs: _texts(record.get(ours)) for theirs, ours in names.items()}
-        for record in records
-    ]
-    if form == "deepeval":
-        return msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n"
+    names = _FORMATS.get(form, {})
+    rows = [{theirs: _texts(record.get(ours)) for theirs, ours in names.items()} or record for record in records]
     if form == "openai-evals":
         rows = [{"item": row, "sample": {"output_text": row["answer"]}} for row in rows]
-    return "".join(msgspec.json.encode(row).decode() + "\n" for row in rows)
+    lines = [msgspec.json.encode(row).decode() for row in rows]
+    return "[" + ",\n".join(lines) + "]\n" if form == "deepeval" else "".join(f"{line}\n" for line in lines)
 
 
 def _texts(value: Any) -> Any:
@@ -257,7 +255,9 @@ async def _record(store: Store, sample_id: str, origin: Mapping[str, Any]) -> Re
     ratings = grouped((label.metric, label.rating) for label in rated)
     more = {
         "reference": next((heard.reference for heard in reversed(said) if heard.reference), sample.reference),
-        "expected_verdicts": {metric: _WORDS[fmean(some) >= LABEL_PASSES] for metric, some in ratings.items()},
+        "expected_verdicts": {
+            name: "pass" if fmean(some) >= LABEL_PASSES else "fail" for name, some in ratings.items()
+        },
         "labels": list(dict.fromkeys(heard.label for heard in said if heard.label)),
         "provenance": {"exchange": sample.id, "prompt": sample.prompt, "at": sample.started_at, **origin},
     }
@@ -265,11 +265,13 @@ async def _record(store: Store, sample_id: str, origin: Mapping[str, Any]) -> Re
     return record | {name: value for name, value in more.items() if value}
 
 
-def _merged(new: Records, counts: Counter[str], old: Records) -> Records:
-    """Return the old records with the new ones; of near-equal questions of an app one with what people said."""
+def _merged(new: Records, most: int, counts: Counter[str], old: Records) -> Records:
+    """Return the old records with at most `most` new ones; of near-equal questions of an app the best documented."""
     counts.clear()
     rows = {record["id"]: record for record in old}
     for record in new:
+        if counts["added"] + counts["replaced"] >= most:
+            break
         others = {key: row["user_input"] for key, row in rows.items() if row["app"] == record["app"]}
         near = most_alike(record["user_input"], others, most=1, least=_NEAR)
         before = rows.get(record["id"]) or (rows[near[0][0]] if near else None)
@@ -294,7 +296,7 @@ def _newest(parts: Iterable[str]) -> int:
     return max((int(part[1:]) for part in parts if part.startswith("@")), default=0)
 
 
-def _version(name: str, parts: Parts, number: str = "") -> tuple[DatasetVersion, Records]:
+def _version(name: str, parts: Mapping[str, str], number: str = "") -> tuple[DatasetVersion, Records]:
     """Return a version, the newest one without a number; rows that are deleted are missing in it."""
     version = int(number or _newest(parts))
     changed_at, *names = msgspec.json.decode(parts[f"@{version}"])

@@ -18,6 +18,7 @@ from monitors.alerting.notifiers.message import labels_of, strength
 from monitors.alerting.repeat_policy import Progress
 from monitors.analysis.incident.reading import incident_query
 from tests.support.alerting import People
+from tests.support.incidents import incident
 from tests.support.pages import ALERTS, EVIL, world
 from tests.support.receivers import alert as an_alert
 
@@ -367,3 +368,19 @@ async def test_the_page_says_what_counts_as_one_observation_and_how_to_name_a_co
     assert "shop a score, " in page.words
     assert "0 % of the scores name their conversation" in page.words
     assert "x-gaugeway-session: <id of the conversation>" in page.words
+
+
+async def test_the_worst_answers_become_a_data_set_and_a_resolved_alert_suggests_it(tmp_path, monkeypatch):
+    async with world(tmp_path) as w:
+        alert = await incident(w)
+        page = f"/alerts/{alert.fingerprint}"
+        assert "This alert is resolved" not in (await w.page(page)).text
+        answer = await w.send(page, "/datasets", name="refunds")
+        assert answer.headers["location"] == f"{page}?done=kept"
+        made, records = await w.datasets.read("refunds")
+        assert 1 <= made.rows <= 20
+        assert {record["id"].partition("-")[0] for record in records} == {"bad"}
+        assert {record["provenance"]["alert"] for record in records} == {alert.fingerprint}
+        ended = replace(alert, state="resolved", ended_at=time.time())
+        monkeypatch.setattr(w.engine, "alerts", lambda: [ended])
+        assert "This alert is resolved: add its worst answers to a data set" in (await w.page(page)).text

@@ -418,3 +418,32 @@ async def test_the_worst_answers_of_an_alert_have_the_judges_error(tmp_path):
         (alert, *_) = w.engine.alerts()
         w.judged_twice(40)
         assert "0.300 ± 0.20" in (await w.page(f"/alerts/{alert.fingerprint}")).words
+
+
+async def test_an_exchange_is_added_to_a_data_set_by_a_form_without_a_script(tmp_path):
+    async with world(tmp_path) as w:
+        await w.store.add(stored(), [judged()])
+        answer = await w.send("/exchanges/x", "/datasets", name="incidents")
+        assert answer.headers["location"] == "/exchanges/x?done=kept"
+        assert "Added to the data set" in (await w.page("/exchanges/x?done=kept")).text
+        made, (record,) = await w.datasets.read("incidents")
+        assert (made.version, record["id"], record["user_input"]) == (1, "x", "May I return it?")
+        again = await w.send("/exchanges/x", "/datasets", name="incidents")
+        assert again.headers["location"] == "/exchanges/x?done=kept_already"
+        await w.post("/datasets", {"exchanges": "x", "name": "incidents"}, 403)
+        form = (await w.page("/exchanges/x")).form("/datasets")
+        await w.post("/datasets", form | {"name": "Not a name"}, 400)
+        await w.post("/datasets", form | {"exchanges": "gone"}, 400)
+        await w.post("/datasets", form | {"exchanges": ""}, 400)
+        await w.post("/datasets", form | {"alert": "gone"}, 404)
+        assert (await w.datasets.read("incidents"))[0] == made
+
+
+async def test_where_only_hashes_are_stored_there_is_no_form_and_nothing_is_added(tmp_path):
+    async with world(tmp_path) as w:
+        await w.store.add(stored(question="blake2b:1", response="blake2b:2"), [])
+        page = await w.page("/exchanges/x")
+        assert "/datasets" not in page.text
+        form = page.form("/exchanges/x/feedback")
+        answer = await w.post("/datasets", {"csrf": form["csrf"], "exchanges": "x", "name": "incidents"}, 400)
+        assert "capture.content is false" in answer.text

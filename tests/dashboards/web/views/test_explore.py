@@ -247,3 +247,18 @@ async def test_the_login_is_asked_for(tmp_path):
 def test_a_long_question_is_shortened():
     assert len(shortened("word " * 100_000)) == 160
     assert shortened(None) == ""
+
+
+async def test_what_the_filter_shows_is_added_to_a_data_set(tmp_path):
+    async with world(tmp_path) as w:
+        for n, word in enumerate(("warranty", "museum", "laptop")):
+            about = {"question": f"Where is the {word}?", "response": "Here.", "app": "shop" if n else "help"}
+            sample = Sample(id=f"x{n}", started_at=time.time() - 60, **about)
+            made = Evaluation(sample_id=sample.id, metric="faithfulness", version="1", outcome=Score(0.2))
+            await w.store.add(sample, [made])
+        page = "/explore?app=shop&metric=faithfulness&below=0.5"
+        answer = await w.send(page, "/datasets", name="low")
+        assert answer.headers["location"] == "/explore?app=shop&metric=faithfulness&below=0.5&done=kept"
+        _, records = await w.datasets.read("low")
+        assert sorted(record["id"] for record in records) == ["x1", "x2"]
+        assert "/datasets" not in (await w.page("/explore?app=nobody")).text
