@@ -134,9 +134,8 @@ class Datasets:
         """
         parts = (await self._stored()).get(name)
         if parts and ids:
-            before = _version(name, parts)[0].version
             after = await self._change(name, lambda rows: [row for row in rows if row["id"] not in ids], now)
-            return after.version > before
+            return after.version > _newest(parts)
         await self._documents.update(DATASETS, lambda _: Changes(delete=[(name, part) for part in parts or ()]))
         return bool(parts)
 

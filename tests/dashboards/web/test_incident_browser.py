@@ -149,6 +149,19 @@ def test_with_the_keyboard_alone_from_the_alert_to_an_exchange_and_on_to_the_nex
     browse(tmp_path, fired, visit)
 
 
+def test_with_the_keyboard_alone_the_worst_answers_become_a_data_set(tmp_path):
+    def visit(tab, base, alert, soon, w):
+        tab.open(f"{base}/alerts/{alert.fingerprint}")
+        tab_to(tab, "one.closest('form[action=\"/datasets\"] button') !== null")
+        press(tab, "Enter")
+        until(tab, "document.body.innerText.includes('Added to the data set')")
+        assert not tab.complaints
+        made, records = soon(w.datasets.read("incidents"))
+        assert (made.version, {record["provenance"]["alert"] for record in records}) == (1, {alert.fingerprint})
+
+    browse(tmp_path, fired, visit)
+
+
 LIT = "[...document.querySelectorAll('.lit')].map(one => one.id || one.className.replace(' lit', ''))"
 
 
