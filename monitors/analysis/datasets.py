@@ -116,15 +116,15 @@ class Datasets:
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a data set: a-z, 0-9, '.', '_', '-', at most 64 characters")
-        ids = await chosen(store, now, **wanted)
+        limit = max(wanted.get("limit", WORST), len(wanted.get("exchanges") or ()))
+        ids = await chosen(store, now, **{**wanted, "limit": limit})
         alert: Alert | None = wanted.get("alert")
         about = {"alert": alert and alert.fingerprint, "by": wanted.get("by") or None, "added_at": now}
-        read = [await _record(store, sample_id, about) for sample_id in ids]
-        records = [record for record in read if record is not None]
+        records = [record for sample_id in ids if (record := await _record(store, sample_id, about)) is not None]
         if not records:
             raise ValueError("no stored exchange with an answer matches")
         counts: Counter[str] = Counter()
-        dataset = await self._change(name, partial(_merged, records, wanted.get("limit", WORST), counts), now)
+        dataset = await self._change(name, partial(_merged, records, limit, counts), now)
         return Added(dataset=dataset, left_out=len(ids) - len(records), **counts)
 
     async def remove(self, name: str, ids: Container[str], now: float) -> bool:
@@ -141,8 +141,8 @@ class Datasets:
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> int:
         """Delete the rows about a person from all versions, whose hashes change; return how many."""
-        stored = (await self._stored()).items()
-        meant = [(name, part) for name, parts in stored for part in parts if subject.meets_sample(parts[part])]
+        rows = [(name, *row) for name, parts in (await self._stored()).items() for row in parts.items()]
+        meant = [(name, part) for name, part, body in rows if part[0] != "@" and subject.meets_sample(body)]
         if meant and not dry_run:
             await self._documents.update(DATASETS, lambda _: Changes(delete=meant))
         return len(meant)
