@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from gaugeway.cli.main import main
 from gaugeway.records import Alert, Context, Evaluation, Finding, Sample, Score
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from gaugeway.storage.templates import StoredTemplate, open_templates
 from monitors.alerting.stream import Case
 from monitors.offline import Run
 from tests.support.postgres import postgres
@@ -127,11 +128,21 @@ def test_a_person_is_forgotten_in_data_sets_too(run):
     assert json.loads(run("dataset", "show", "incident").stdout)["records"] == []
 
 
-def test_data_sets_move_with_the_store(run, tmp_path):
+def test_data_sets_and_learned_prompts_move_with_the_store(run, tmp_path):
     run("dataset", "add", "incident", "--exchange", "bad")
+
+    async def ask(url, use):
+        async with contextlib.aclosing(open_templates(url)) as kept:
+            return await use(kept)
+
+    about = {"kind": "chat:u", "literals": ("a",), "slots": (), "split": {}, "seen": 9, "learned_at": 1.0}
+    template = StoredTemplate(app="shop", version="v", state="confirmed", **about)
+    asyncio.run(ask(f"sqlite:///{tmp_path}/data/store.db", lambda kept: kept.put_template(template)))
     target = postgres().database()
     moved = CliRunner().invoke(main, ["move", "--from", f"sqlite:///{tmp_path}/data/store.db", "--to", target])
     assert moved.exit_code == 0, moved.output
+    assert "1 learned prompts" in moved.stdout
+    assert asyncio.run(ask(target, lambda kept: kept.templates())) == [template]
     assert "2 rows and versions of data sets" in moved.stdout
     (tmp_path / "moved.toml").write_text(f'[[upstreams]]\nbase_url = "http://127.0.0.1:9"\n[store]\nurl = "{target}"\n')
     shown = run("dataset", "show", "incident", "--config", tmp_path / "moved.toml")
