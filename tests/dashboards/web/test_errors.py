@@ -24,6 +24,7 @@ FORMS = {
     "/prompts/confirm": "/prompts",
     "/prompts/reject": "/prompts",
     "/exchanges/x1/feedback": "/exchanges/x1",
+    "/datasets": "/explore",
     "/login": "/login",
     "/logout": "/login",
 }
