@@ -30,6 +30,7 @@ from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient, SamplerProcesses
 from gateway.handoff.spill import ATTEMPTS, DRAIN_PER_S, LEASE_S, Spill
 from gateway.handoff.template_sync import TemplateSync
+from gateway.handoff.trial_requests import TrialRequests
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import Target
 from gateway.proxy import loops
@@ -58,6 +59,7 @@ from gaugeway.settings.shared import LOOPBACK
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.queues import MAX_ATTEMPTS, Queue, from_url
 from gaugeway.storage.templates import Templates, open_templates
+from gaugeway.storage.trials import Trials, open_trials
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Scope, Send, WebSocketScope
@@ -92,6 +94,7 @@ class Gateway:
         spill_file: Path | None = None,
         metrics_socket: socket.socket | None = None,
         templates: Templates | None = None,
+        trials: Trials | None = None,
         fast_path: bool = True,
     ) -> None:
         self.registry = CollectorRegistry()
@@ -112,6 +115,7 @@ class Gateway:
         self._sampler = None
         if sampler is not None:
             self._sampler = SamplerClient(sampled(config), self._key(config), self._templates, sampler)
+        self._trials = None if trials is None else TrialRequests(trials, _redact(config, self._key(config)))
         self.handoff = self._build_handoff(config)
         self._supplements = Supplements(
             queue=self._queue,
@@ -156,6 +160,8 @@ class Gateway:
             self._spill.start()
         if self._templates is not None:
             self._templates.start()
+        if self._trials is not None:
+            self._trials.start()
         await self._admission.start()
         if self._workers is not None:
             await self._workers.start()
@@ -188,6 +194,8 @@ class Gateway:
         self.handoff.use(reader)
         if self._templates is not None:
             self._templates.form = form
+        if self._trials is not None:
+            self._trials.redact = _redact(config, self._key(config))
         if self._sampler is not None and sampled(config) != sampled(self._config):
             self._sampler.use(sampled(config))
         self._supplements.use(_authorise(config, gate), redactor.redact_supplement)
@@ -221,6 +229,8 @@ class Gateway:
         await self.handoff.aclose()
         if self._templates is not None:
             await self._templates.aclose()
+        if self._trials is not None:
+            await self._trials.aclose()
         await self._supplements.aclose()
         await self._admission.aclose()
         for client in self._clients.values():
@@ -272,6 +282,7 @@ class Gateway:
             observer=self._observer,
             sampler=self._sampler,
             settings=BufferSettings(config.capture.buffer_exchanges, config.capture.buffer_bytes),
+            **({} if self._trials is None else {"on_sample": self._trials.offer}),
         )
 
     def _build_templates(self, config: Config, templates: Templates | None) -> TemplateSync | None:
@@ -356,6 +367,7 @@ async def run(
         spill_file=data_dir / "spill.db",
         metrics_socket=inherited(),
         templates=_templates(config, data_dir),
+        trials=_trials(config, data_dir),
     )
     audit_log = audit.open_if_possible(data_dir)
     await gateway.start()
@@ -391,6 +403,20 @@ def _templates(config: Config, data_dir: Path) -> Templates | None:
     except ValueError as error:
         _log.warning("store.url: %s; learned templates are neither kept nor shared", error)
         return None
+
+
+def _trials(config: Config, data_dir: Path) -> Trials | None:
+    """Open the trials beside the store; None where it keeps none, or nothing of the content may be kept."""
+    try:
+        return open_trials(store_url(config, data_dir)) if config.capture.content else None
+    except ValueError:
+        return None
+
+
+def _redact(config: Config, key: str) -> Callable[[str], Callable[[str], str] | None]:
+    """Return what says how an app's texts are redacted: None for an app whose are not."""
+    redactor, plain = redactor_of(config.capture, key), frozenset(config.capture.unredacted_apps)
+    return lambda app: None if app in plain else redactor.redact
 
 
 def _redaction_key(config: Config, data_dir: Path) -> str:

@@ -30,12 +30,12 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from gateway.capture import response_text  # noqa: E402 - the tree is not installed everywhere
 from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.capture.output_tools import with_answer_by_tool  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
 from gateway.http import sse  # noqa: E402
 from gaugeway.exchange import Exchange, Request  # noqa: E402
+from gaugeway.prompts import response_text  # noqa: E402 - the tree is not installed everywhere
 from gaugeway.prompts.learning.judge_marks import Marked  # noqa: E402
 
 ROUTES = {"chat/completions": "chat_completions", "responses": "responses", "messages": "messages"}

@@ -26,13 +26,13 @@ from benchmarks.fuzzing.finding import expect  # noqa: E402 - same
 
 WORK = installs.PEERS / "work"
 TARGETS = {
-    "streams": ["gateway.http.sse", "gateway.proxy.stream_usage", "gateway.capture.response_text"],
+    "streams": ["gateway.http.sse", "gateway.proxy.stream_usage", "gaugeway.prompts.response_text"],
     "extractors": [
         "gaugeway.prompts",
         "gateway.capture.auxiliary_calls",
         "gateway.capture.fingerprints",
         "gateway.http.json_member",
-        "gateway.capture.response_text",
+        "gaugeway.prompts.response_text",
     ],
     "configuration": ["gateway.config", "gaugeway.settings.shared", "gaugeway.settings", "monitors.metrics.registry"],
     "answers": [

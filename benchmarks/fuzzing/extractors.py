@@ -14,7 +14,6 @@ from functools import cache
 import msgspec
 
 from benchmarks.fuzzing.finding import expect
-from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.capture.factory import extractors_of
 from gateway.capture.fingerprints import prompt_version
@@ -23,6 +22,7 @@ from gateway.http.errors import Rejection
 from gateway.http.json_member import cut_key
 from gaugeway.exchange import GENERATION_ROUTES, Request
 from gaugeway.prompts import Extraction, UserTemplate
+from gaugeway.prompts import response_text as answers
 from gaugeway.prompts.explicit import ExplicitError, from_body_key, from_headers
 from gaugeway.prompts.prompt_parts import locate
 from gaugeway.settings.bounds import MAX_BYTES, MAX_PASSAGES

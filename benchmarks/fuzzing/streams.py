@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.fuzzing.finding import expect
-from gateway.capture import response_text as answers
 from gateway.http import sse
 from gateway.http.sse_events import Events
 from gateway.proxy.stream_usage import HideUsage
 from gaugeway.exchange import GENERATION_ROUTES, Response
+from gaugeway.prompts import response_text as answers
 
 ROUTES = sorted(GENERATION_ROUTES)
 WORDS = [

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from gateway.capture import Draft
-from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary, only_calls_tools
 from gateway.capture.conversation import ConversationReader, EarlierQuestions
 from gateway.capture.fingerprints import Resubmissions, cluster_of, digest, prompt_version
@@ -31,6 +30,7 @@ from gaugeway.exchange import (
     Response,
 )
 from gaugeway.prompts import Extraction, Extractor, evidence_of, last_user_text
+from gaugeway.prompts import response_text as answers
 from gaugeway.prompts.learning.learner import LearnedCapture
 from gaugeway.prompts.passage_records import RecordForms
 from gaugeway.prompts.prompt_parts import capture_info, locate

@@ -15,6 +15,7 @@ from gateway.handoff.pipeline import QueueSink, Reader, SampleMaker, Selector
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.telemetry.metrics import Instruments
 from gaugeway.exchange import Explicit, Recording
+from gaugeway.records import Sample
 from gaugeway.runtime.label_cap import OVERFLOW
 from gaugeway.runtime.retry import Backoff, Capacity, RetryBuffer
 from gaugeway.runtime.tasks import spawn
@@ -131,7 +132,7 @@ class CaptureBuffer:
 
     All steps share one capacity; what finds no room is dropped and counted as overflow. Before that happens the capture
     rate is lowered: the fuller the queue or this buffer, the lower. While the queue fails, samples are sent again after
-    0.1 s to 5 s, with full jitter.
+    0.1 s to 5 s, with full jitter. `on_sample` gets each sample with its recording, on the event loop.
     """
 
     def __init__(
@@ -142,8 +143,10 @@ class CaptureBuffer:
         observer: CaptureObserver,
         sampler: SamplerClient | None = None,
         settings: BufferSettings | None = None,
+        on_sample: Callable[[Recording, Sample], None] = lambda *_: None,
     ) -> None:
         settings = settings or BufferSettings()
+        self._on_sample = on_sample
         self._settings = settings
         self._observer = observer
         self._sampler = sampler
@@ -254,6 +257,7 @@ class CaptureBuffer:
             recording = batch.popleft()
             sample = self._observer.priced(result) if self._observer.decoded(recording, result) else None
             if sample is not None:
+                self._on_sample(recording, sample)
                 self._samples.add(sample, recording.size)
             else:
                 self._capacity.release(recording.size)

@@ -16,13 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway import config as configuration
-from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.factory import extractors_of
 from gateway.capture.output_tools import with_answer_by_tool
 from gaugeway.cli.shared import fail, print_json, stored_options, with_store
 from gaugeway.exchange import GENERATION_ROUTES, Explicit, Request, Response, route_of
 from gaugeway.prompts import Extraction, Extractor, last_user_text, trace
+from gaugeway.prompts import response_text as answers
 from gaugeway.prompts.explicit import ExplicitError, from_body_key, from_headers, merge
 from gaugeway.prompts.prompt_parts import capture_info
 from gaugeway.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score

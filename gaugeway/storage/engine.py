@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from gaugeway.extensions import load, registered
 
-Port: TypeAlias = Literal["store", "queue", "keys", "limits", "templates", "datasets"]
-"""The last four are documents: an engine may offer some of them only."""
+Port: TypeAlias = Literal["store", "queue", "keys", "limits", "templates", "datasets", "trials"]
+"""The last five are documents: an engine may offer some of them only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

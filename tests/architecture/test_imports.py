@@ -36,7 +36,7 @@ PURE = (
     "gateway/upstreams/policy.py",
     "gateway/upstreams/outlier_ejection.py",
     "gateway/proxy/stream_usage.py",
-    "gateway/capture/response_text.py",
+    "gaugeway/prompts/response_text.py",
     "gateway/access/prices.py",
     "gateway/access/token_bucket.py",
     "gaugeway/storage/keys/names.py",

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from gateway.capture import response_text
 from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.output_tools import with_answer_by_tool
 from gaugeway.exchange import Request
+from gaugeway.prompts import response_text
 
 PROSE = "Below 90 degrees."
 

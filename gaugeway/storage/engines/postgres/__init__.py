@@ -6,6 +6,6 @@ ENGINE = Engine(
     store="gaugeway.storage.engines.postgres.store:PostgresStore",
     queue="gaugeway.storage.engines.postgres.queue:PostgresQueue",
     documents="gaugeway.storage.engines.postgres.documents:PostgresDocuments",
-    keeps=frozenset({"keys", "limits", "templates", "datasets"}),
+    keeps=frozenset({"keys", "limits", "templates", "datasets", "trials"}),
     leader="gaugeway.storage.engines.postgres.leader:stand",
 )

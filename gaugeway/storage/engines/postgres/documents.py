@@ -29,7 +29,7 @@ _TIDY_EVERY_S = 60.0
 
 
 class PostgresDocuments(Documents):
-    """Keys, templates, data sets, spending and levels of limits in tables. Operations raise `EngineError`.
+    """Keys, templates, data sets, trials, spending and levels of limits in tables. Operations raise `EngineError`.
 
     The tables are made at first use, never again: tables that vanish under a running gateway are a failure, no empty
     list of keys. When the answer to `spend` is lost, what it was about may be counted twice.

@@ -85,6 +85,7 @@ TEMPLATES = Schema(
 )  # "gwtm"
 # "gwds"
 DATASETS = Schema(kind="data sets", application_id=0x67776473, migrations=migrations("sqlite/migrations/datasets"))
+TRIALS = Schema(kind="trials", application_id=0x67777472, migrations=migrations("sqlite/migrations/trials"))  # "gwtr"
 
 
 def path_from_url(url: str) -> Path:

@@ -10,10 +10,15 @@ from typing import Any
 from gaugeway.storage.documents import SPENDING_DAYS, Changes, Collection, Documents, Row, Spending
 from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
 from gaugeway.storage.engines.failures import EngineError
-from gaugeway.storage.engines.sqlite.connection import DATASETS, KEYS, TEMPLATES, Database, path_from_url
+from gaugeway.storage.engines.sqlite.connection import DATASETS, KEYS, TEMPLATES, TRIALS, Database, path_from_url
 
-KEYS_FILE, TEMPLATES_FILE, DATASETS_FILE = "keys.db", "templates.db", "datasets.db"
-_FILES = {"keys": (KEYS_FILE, KEYS), "templates": (TEMPLATES_FILE, TEMPLATES), "datasets": (DATASETS_FILE, DATASETS)}
+KEYS_FILE, TEMPLATES_FILE, DATASETS_FILE, TRIALS_FILE = "keys.db", "templates.db", "datasets.db", "trials.db"
+_FILES = {
+    "keys": (KEYS_FILE, KEYS),
+    "templates": (TEMPLATES_FILE, TEMPLATES),
+    "datasets": (DATASETS_FILE, DATASETS),
+    **dict.fromkeys(("trials", "trial_requests", "trial_answers"), (TRIALS_FILE, TRIALS)),
+}
 _REVISION = {"keys": "SELECT value FROM revision"}
 _SPEND = """
     INSERT INTO spending (day, subject, usd) VALUES (?, ?, ?)
@@ -23,7 +28,7 @@ _SPENT_TODAY = "SELECT day, subject, usd FROM spending WHERE day = ?"
 
 
 class SQLiteDocuments(Documents):
-    """Keys, spending, templates and data sets in files of one directory, each made when it is first needed.
+    """Keys, spending, templates, data sets and trials in files of one directory, each made when it is first needed.
 
     Operations raise `EngineError` when a file cannot be used within `busy_timeout_s`.
     """
@@ -31,10 +36,11 @@ class SQLiteDocuments(Documents):
     def __init__(self, directory: Path, *, busy_timeout_s: float = 5.0) -> None:
         self._directory = directory
         self._known: set[Collection] = set()
-        self._databases = {
-            name: Database(directory / file, schema=schema, busy_timeout_s=busy_timeout_s)
-            for name, (file, schema) in _FILES.items()
+        files = {
+            file: Database(directory / file, schema=schema, busy_timeout_s=busy_timeout_s)
+            for file, schema in _FILES.values()
         }
+        self._databases = {name: files[file] for name, (file, _) in _FILES.items()}
 
     @classmethod
     def from_url(cls, url: str) -> SQLiteDocuments:
@@ -86,7 +92,7 @@ class SQLiteDocuments(Documents):
         return {(day, subject): usd for day, subject, usd in rows}
 
     async def aclose(self) -> None:
-        for database in self._databases.values():
+        for database in {*self._databases.values()}:
             await database.aclose()
 
 

@@ -1,0 +1,146 @@
+"""Keeps requests for trials: what the monitors send again to a candidate once the answer is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from gateway.http import encoding, lenient_json
+from gaugeway.exchange import DECISION_ROUTES, GENERATION_ROUTES, Recording
+from gaugeway.records import Sample
+from gaugeway.runtime.logs import Outage
+from gaugeway.runtime.tasks import happens_within, spawn
+from gaugeway.sampling import keep
+from gaugeway.storage.engines.failures import FAILURES, Unsupported, encoded
+from gaugeway.storage.trials import MAX_REQUEST_BYTES, MAX_WAITING, Kept, Trial, Trials, sealer
+
+EVERY_S = 3.0
+MAX_PENDING_BYTES = 16 * 1024 * 1024
+"""Requests held until the store has them."""
+_WITHIN_S = 10.0
+_ROUTES = GENERATION_ROUTES - DECISION_ROUTES
+_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
+_OUR_MEMBER = "gaugeway"
+_log = logging.getLogger("gaugeway")
+
+
+class TrialRequests:
+    """Reads which trials run, and keeps the requests of their apps; every `every_s` seconds, off the request path.
+
+    `redact` replaces what must not be stored in a text; it is None for an app that is not redacted.
+    """
+
+    def __init__(
+        self, trials: Trials, redact: Callable[[str], Callable[[str], str] | None], *, every_s: float = EVERY_S
+    ) -> None:
+        self.redact = redact
+        self._trials = trials
+        self._every_s = every_s
+        self._running: Sequence[Trial] = ()
+        self._revision: bytes | None = None
+        self._pending: deque[tuple[Trial, Recording, Sample]] = deque()
+        self._bytes = 0
+        self._left_out: dict[str, Counter[str]] = {}
+        self._wake, self._closing = asyncio.Event(), False
+        self._outage = Outage(_log)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start in the background."""
+        self._task = spawn(self._run(), name="trial requests")
+
+    def offer(self, recording: Recording, sample: Sample) -> None:
+        """Take the request of a captured exchange if a trial wants it. Never blocks, never raises."""
+        for trial in self._running:
+            if trial.app != sample.app or not keep(sample.id, trial.rate, f"trial/{trial.name}"):
+                continue
+            reason = sample.skip_reason or ("route" if recording.route not in _ROUTES else None)
+            size = len(recording.request_body or b"")
+            if reason is None and size > MAX_REQUEST_BYTES:
+                reason = "too_large"
+            if reason is None and (len(self._pending) >= MAX_WAITING or self._bytes + size > MAX_PENDING_BYTES):
+                reason = "no_room"
+            if reason is not None:
+                self._count(trial, reason)
+                continue
+            self._pending.append((trial, recording, sample))
+            self._bytes += size
+            self._wake.set()
+
+    async def aclose(self) -> None:
+        """Keep what is pending, and close the store."""
+        self._closing = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        await self._trials.aclose()
+
+    async def _run(self) -> None:
+        while not self._closing:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(_WITHIN_S):
+                    await self.sync()
+                self._outage.end("requests are kept for trials again")
+            except Unsupported:  # the store keeps no trials
+                return
+            except (*FAILURES, TimeoutError) as error:
+                self._outage.begin("requests are not kept for trials: %s: %s", type(error).__name__, error)
+            await happens_within(self._wake, self._every_s)
+
+    async def sync(self) -> None:
+        """Read which trials run, and write what is pending. Raises what the documents raise."""
+        self._revision, found = await self._trials.changed(self._revision)
+        now = time.time()
+        if found is not None:
+            self._running = [stored.trial for stored in found if stored.state == "running"]
+        while self._pending:
+            trial, recording, sample = self._pending[0]
+            kept = await asyncio.to_thread(_kept, trial, recording, self.redact(sample.app))
+            if isinstance(kept, Kept):
+                kept = None if await self._trials.keep(trial.name, sample.id, kept, now) else "no_room"
+            if kept is not None:
+                self._count(trial, kept)
+            self._pending.popleft()
+            self._bytes -= len(recording.request_body or b"")
+        counts, self._left_out = self._left_out, {}
+        await self._trials.leave_out(counts)
+
+    def _count(self, trial: Trial, reason: str) -> None:
+        self._left_out.setdefault(trial.name, Counter())[reason] += 1
+
+
+def _kept(trial: Trial, recording: Recording, redact: Callable[[str], str] | None) -> Kept | str:
+    """Return the request as it is kept, or why it is not."""
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in recording.request_headers}
+    try:
+        sent = recording.request_body or b""
+        if (coding := headers.get("content-encoding")) is not None:
+            sent = encoding.decode(sent, coding, MAX_REQUEST_BYTES)
+        body = lenient_json.read(sent)
+    except (ValueError, RecursionError):
+        return "unreadable"
+    if not isinstance(body, dict):
+        return "unreadable"
+    body.pop(_OUR_MEMBER, None)
+    if trial.send == "redacted" and redact is not None and any(redact(text) != text for text in _texts(body)):
+        return "redacted"
+    text, seal = encoded(body).decode(), None
+    if trial.send == "original":
+        if (seal := sealer()) is None:
+            return "no_key"
+        text = seal.encrypt(text.encode()).decode()
+    shown = {name: value for name, value in headers.items() if name in _HEADERS}
+    return Kept(route=recording.route, body=text, headers=shown, sealed=seal is not None)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)

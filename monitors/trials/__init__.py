@@ -1,0 +1,1 @@
+"""Trials: sends sampled requests to a candidate, judges both answers, and compares them."""

@@ -1,0 +1,176 @@
+"""The candidate's side of a trial: the request it gets, what that can cost at most, and what it answers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+
+from gaugeway.exchange import Response
+from gaugeway.prompts import response_text
+from gaugeway.prompts.changed_request import NotExactError, with_instructions, without_passages
+from gaugeway.records import Context, Sample, Usage
+from gaugeway.runtime.retry import retry_after_s
+from gaugeway.storage.trials import Arm, Kept, Trial
+
+MAX_RESPONSE_BYTES = 8 * 1024 * 1024
+_PATHS = {
+    "chat_completions": "/chat/completions",
+    "completions": "/completions",
+    "responses": "/responses",
+    "messages": "/messages",
+}
+_OUTPUT_KEYS = {
+    "chat_completions": ("max_completion_tokens", "max_tokens"),
+    "completions": ("max_tokens",),
+    "responses": ("max_output_tokens",),
+    "messages": ("max_tokens",),
+}
+_STATE = ("previous_response_id", "conversation", "background")
+"""Members that make an answer depend on what the provider keeps, or come later."""
+_OVERHEAD_TOKENS = 64
+"""For what a provider adds around a message."""
+_BUSY = frozenset({408, 429, 502, 503, 529})
+_ANTHROPIC_VERSION = "2023-06-01"
+
+
+class BusyError(Exception):
+    """The candidate's provider cannot take the request now, and did not charge for it."""
+
+    def __init__(self, detail: str, after_s: float | None) -> None:
+        super().__init__(detail)
+        self.after_s = after_s
+
+
+class CallError(Exception):
+    """The call failed; `reason` is a label. `charged` where the provider may have charged for it all the same."""
+
+    def __init__(self, reason: str, *, charged: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.charged = charged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A request for a candidate, the passages in it, and the most it can cost in USD."""
+
+    body: dict[str, Any]
+    contexts: tuple[Context, ...]
+    usd: float
+
+
+def prepared(trial: Trial, arm: Arm, kept: Kept, text: str, sample: Sample) -> Prepared:
+    """Return what an arm gets for a kept request with this body. Raises NotExactError."""
+    body: dict[str, Any] = msgspec.json.decode(text)
+    if any(body.get(name) for name in _STATE):
+        raise NotExactError("server_state")
+    if body.get("n", 1) != 1 or body.get("best_of", 1) != 1:
+        raise NotExactError("several_choices")
+    if any(_is_remote(part) for part in _objects(body)):
+        raise NotExactError("remote_media")
+    body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+    contexts = sample.contexts
+    if arm.max_contexts is not None or arm.drop_source is not None:
+        most = len(contexts) if arm.max_contexts is None else arm.max_contexts
+
+        def keeps(index: int) -> bool:
+            return index < most and (arm.drop_source is None or sample.contexts[index].source != arm.drop_source)
+
+        body, contexts = without_passages(kept.route, body, sample.question, contexts, keeps)
+    if arm.system_prompt is not None:
+        body = with_instructions(kept.route, body, sample.question, contexts, arm.system_prompt)
+    body |= {} if arm.model is None else {"model": arm.model}
+    body = {name: value for name, value in {**body, **arm.params}.items() if value is not None}
+    if kept.route == "responses":
+        body["store"] = False
+    names = _OUTPUT_KEYS[kept.route]
+    most_out = next((body[name] for name in names if isinstance(body.get(name), int)), None)
+    if most_out is None:
+        most_out = body[names[0]] = trial.max_output_tokens
+    return Prepared(body=body, contexts=contexts, usd=arm.price.usd(_most_input(body), most_out))
+
+
+async def ask(
+    client: httpx.AsyncClient, arm: Arm, key: str, kept: Kept, body: dict[str, Any], timeout_s: float
+) -> tuple[Response, float]:
+    """Send a request; return the response and the USD it cost. Raises BusyError and CallError."""
+    headers = {"x-api-key": key} if kept.route == "messages" else {"authorization": f"Bearer {key}"}
+    headers |= {"anthropic-version": _ANTHROPIC_VERSION} if kept.route == "messages" else {}
+    headers |= kept.headers | {"content-type": "application/json", "accept": "application/json"}
+    url = arm.base_url.rstrip("/") + _PATHS[kept.route]
+    try:
+        async with client.stream(
+            "POST", url, content=msgspec.json.encode(body), headers=headers, timeout=timeout_s
+        ) as reply:
+            if reply.status_code in _BUSY:
+                raise BusyError(f"HTTP {reply.status_code}", retry_after_s(reply.headers, 0.0))
+            raw = b""
+            async for chunk in reply.aiter_bytes():
+                raw += chunk
+                if len(raw) > MAX_RESPONSE_BYTES:
+                    raise CallError("too_large", charged=True)
+    except httpx.ConnectError as error:
+        raise BusyError(type(error).__name__, None) from error
+    except httpx.TimeoutException as error:
+        raise CallError("timeout", charged=True) from error
+    except httpx.HTTPError as error:
+        raise CallError("connection", charged=True) from error
+    if reply.status_code >= 400:  # noqa: PLR2004 - HTTP's border
+        raise CallError(f"http_{reply.status_code}", charged=False)
+    try:
+        read = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise CallError("unreadable", charged=True) from error
+    response = response_text.read(kept.route, read if isinstance(read, dict) else {}, reply.status_code)
+    if response.usage is None:
+        raise CallError("no_usage", charged=True)
+    return response, cost(arm, kept.route, response.usage)
+
+
+def cost(arm: Arm, route: str, usage: Usage) -> float:
+    """Return the USD for the tokens that the provider reports; Anthropic counts cached ones apart."""
+    cached, given = usage.cached_tokens or 0, usage.input_tokens or 0
+    if route == "messages":
+        given += cached + (usage.cache_write_tokens or 0)
+    return arm.price.usd(given, usage.output_tokens or 0, cached_tokens=cached)
+
+
+def why_no_answer(response: Response) -> str | None:
+    """Return why a response is no answer for a user, as a label; None where it is one."""
+    if response.body.get("error"):
+        return "error_response"
+    if response.refusal:
+        return "refusal"
+    if response.finish_reason == "length":
+        return "truncated_response"
+    if not response.text.strip():
+        return "tool_call" if response.tool_calls else "empty_response"
+    return None
+
+
+def _most_input(body: dict[str, Any]) -> int:
+    """Return a bound on the tokens of a request: a token has at least one byte."""
+    messages = body.get("messages", body.get("input"))
+    count = len(messages) if isinstance(messages, list) else 1
+    return len(msgspec.json.encode(body)) + _OVERHEAD_TOKENS * (count + 1)
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(item)
+
+
+def _is_remote(part: dict[str, Any]) -> bool:
+    """Whether a part names media that are elsewhere: their tokens have no bound that we know."""
+    if "file_id" in part:
+        return True
+    shown = part.get("image_url", part.get("file_url", part.get("source")))
+    address = shown.get("url") if isinstance(shown, dict) else shown
+    return isinstance(address, str) and address.startswith(("http:", "https:")) and part.get("type") != "document"
