@@ -252,7 +252,8 @@ def _once(points: Iterable[Point]) -> list[Point]:
 def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int], *, flipped: bool) -> Compared:
     """Run the unpaired test in the order of time, up to the decision."""
     looks = _looks_of(scores, flipped=flipped)
-    least = 0 if isinstance(scores, Sides) and _is_named(scores) else MIN_UNNAMED
+    named = isinstance(scores, Sides) and is_named([p.cluster for p in (*scores.champion, *scores.challenger)])
+    least = 0 if named else MIN_UNNAMED
     for a, b in looks:
         if min(a.n, b.n) >= least and test.look(a, b) in ("roll back", "within the margin"):
             break
@@ -277,7 +278,7 @@ def _looks_of(scores: Sides | Parts, *, flipped: bool) -> list[tuple[Estimate, E
     both = scores.champion, scores.challenger
     at = [np.array([point.started_at for point in side]) for side in both]
     times = np.sort(np.concatenate(at))
-    until = np.array([times[end - 1] for end in _looks(times.size)])
+    until = np.array([times[end - 1] for end in look_sizes(times.size)])
     ends = [np.searchsorted(side, until, side="right") for side in at]
     values = [_values(side, flipped=flipped) for side in both]
     edges = _edges(*at)
@@ -303,12 +304,11 @@ def _edges(a: Array, b: Array) -> Array:
     return np.array(edges)
 
 
-def _is_named(scores: Sides) -> bool:
+def is_named(clusters: Sequence[str | None]) -> bool:
     """Whether enough scores have the name of a session or end user."""
-    points = (*scores.champion, *scores.challenger)
-    names = [[name for name in (point.cluster or "").split() if name[:2] in ("s:", "u:")] for point in points]
+    names = [[name for name in (cluster or "").split() if name[:2] in ("s:", "u:")] for cluster in clusters]
     several = len({first[0] for first in names if first}) >= FEWEST_NAMES
-    return several and sum(map(bool, names)) >= NAMED_SHARE * len(points)
+    return several and sum(map(bool, names)) >= NAMED_SHARE * len(clusters)
 
 
 def _values(points: Sequence[Point], *, flipped: bool) -> tuple[Array, Array]:
@@ -346,7 +346,7 @@ def _paired(scores: Sides, pairs: Sequence[tuple[Point, Point]], test: Sequentia
         left_out=scores.left_out + len(scores.champion) + len(scores.challenger) - 2 * len(pairs),
     )
     (a, rates_a), (b, rates_b) = (_values(side, flipped=flipped) for side in (kept.champion, kept.challenger))
-    halves, rates, ends = (b - a + 1.0) / 2.0, rates_a * rates_b, np.array([*_looks(len(pairs))], dtype=np.int64)
+    halves, rates, ends = (b - a + 1.0) / 2.0, rates_a * rates_b, np.array([*look_sizes(len(pairs))], dtype=np.int64)
     looks = _estimates(halves, rates, kept.champion, ends, _own_effects(halves, rates, ends))
     for look in looks:
         if look is not None and test.look_at_pairs(look) in ("roll back", "within the margin"):
@@ -364,7 +364,7 @@ def _paired(scores: Sides, pairs: Sequence[tuple[Point, Point]], test: Sequentia
     return found
 
 
-def _looks(count: int) -> Iterator[int]:
+def look_sizes(count: int) -> Iterator[int]:
     """Yield how many scores there are at each look."""
     end = 0
     while end < count:

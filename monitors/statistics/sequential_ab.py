@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal, TypeAlias
 
@@ -35,6 +35,8 @@ MIN_SCORES = 10
 PSEUDO_SCORES = 4.0
 """Scores of 0, and as many of 1, added to each version: at the level .01 two, as in intervals of .05, are too few where
 one version has ten times the scores of the other."""
+PSEUDO_PAIRS = 1.0
+"""Conversations of pairs in which A alone is right, and as many in which B alone is, added to the pairs."""
 POINTS, SPREAD, SPREAD_WEIGHT = ((1.0, 0.25), (1.7, 0.5)), 6.0, 0.25
 """The mixture: distances in margins with their weights, and the standard deviation and weight of a half-normal law of
 all others. What is to be decided is mostly of the size of the margin: equal versions are one margin away from -margin,
@@ -57,6 +59,7 @@ class Verdict:
     for_roll_back: float
     for_ship: float
     more: int | None = None
+    better: bool = False
 
 
 class SequentialTest:
@@ -71,9 +74,8 @@ class SequentialTest:
         if not 0.0 <= margin < 1.0:
             raise ValueError(f"the margin must be in [0, 1), got {margin!r}")
         self._margin, self._threshold = margin, threshold(alpha, tests)
-        self._down = self._up = (
-            self._below
-        ) = -math.inf  # the strongest evidence for B - A < -margin, > -margin, < margin
+        # the strongest evidence for B - A < -margin, > -margin, < margin, > 0
+        self._down = self._up = self._below = self._above = -math.inf
         self._decision: Decision = "not enough data"
         self._more: int | None = None
 
@@ -85,8 +87,8 @@ class SequentialTest:
 
     def look_at_pairs(self, halves: Estimate) -> Decision:
         """Look at pairs of scores of the same question, by the estimate of (B - A + 1)/2."""
-        t, mean, variance = with_pseudo_scores(halves, PSEUDO_SCORES)
-        return self._see(2.0 * mean - 1.0, 4.0 * variance / t, halves.n_eff, halves.n)
+        difference, variance, conversations = paired_difference(halves)
+        return self._see(difference, variance, conversations, halves.n)
 
     def verdict(self) -> Verdict:
         """Return the current result."""
@@ -96,6 +98,7 @@ class SequentialTest:
             for_roll_back=down / math.log(10.0),
             for_ship=up / math.log(10.0),
             more=self._more if self._decision == "not enough data" else None,
+            better=self._above >= self._threshold,
         )
 
     def _see(self, difference: float, variance: float, smaller: float, n: int) -> Decision:
@@ -105,15 +108,45 @@ class SequentialTest:
         self._down = max(self._down, log_evidence(-distance, variance, self._margin))
         self._up = max(self._up, log_evidence(distance, variance, self._margin))
         self._below = max(self._below, log_evidence(self._margin - difference, variance, self._margin))
+        self._above = max(self._above, log_evidence(difference, variance, self._margin))
         if self._decision == "not enough data" and max(self._down, self._up) >= self._threshold:
             self._decision = "roll back" if self._down >= self._up else "ship"
         if self._decision == "ship" and self._below >= self._threshold:
             self._decision = "within the margin"
         self._more = None
         if distance * distance > variance:
-            times = _times(abs(distance), variance, self._margin, self._threshold)
+            times = times_needed(abs(distance), variance, self._margin, self._threshold)
             self._more = max(1, math.ceil((times - 1.0) * n))
         return self._decision
+
+
+def paired_difference(halves: Estimate) -> tuple[float, float, float]:
+    """Return the mean of B - A from the estimate of (B - A + 1)/2 of pairs, its variance, and the number of
+    conversations behind them, with `PSEUDO_PAIRS`.
+
+    The unit is the conversation: of m effective ones with a variance V of the mean, the pseudo-conversations are as
+    large as the average of the others. So a few long conversations without any difference are no proof that there is
+    none, and pairs that hardly differ are not drowned in pseudo-scores.
+
+    >>> [round(x, 4) for x in paired_difference(Estimate(mean=0.49, sd=0.1, n=400, n_eff=400.0))]
+    [-0.0199, 0.0001, 400.0]
+    """
+    conversations = min(halves.n_eff, math.inf if halves.degrees is None else halves.degrees + 1.0)
+    sd = halves.sd * math.sqrt(conversations / halves.n_eff)  # so that sd^2/n_eff stays the variance of the mean
+    t, mean, variance = with_pseudo_scores(replace(halves, sd=sd, n_eff=conversations), PSEUDO_PAIRS)
+    return 2.0 * mean - 1.0, 4.0 * variance / t, conversations
+
+
+def interval(difference: float, variance: float, margin: float, needed: float) -> tuple[float, float]:
+    """Return the confidence sequence whose ends decide as the test does: all means that the evidence `needed`, a
+    `threshold`, refutes in neither direction.
+
+    >>> [round(end, 4) for end in interval(0.01, 0.0065**2, 0.02, threshold(0.01))]
+    [-0.0118, 0.0318]
+    """
+    error = math.sqrt(variance)
+    half = error * _least(lambda times: log_evidence(times * error, variance, margin) >= needed)
+    return difference - half, difference + half
 
 
 def threshold(alpha: float, tests: int = 1) -> float:
@@ -179,9 +212,13 @@ def scores_needed(
     return math.ceil(_least(enough))
 
 
-def _times(distance: float, variance: float, margin: float, needed: float) -> float:
-    """Return how many times the information the evidence needs."""
-    return _least(lambda times: log_evidence(distance, variance / times, margin) >= needed)
+def times_needed(distance: float, variance: float, margin: float, needed: float, *, seen: float | None = None) -> float:
+    """Return how many times the information is expected to bring the evidence `needed` for a mean above 0.
+
+    `distance` is the mean from now on, `seen` the one so far with its `variance`; the same by default.
+    """
+    rest = 0.0 if seen is None else seen - distance
+    return _least(lambda times: log_evidence(distance + rest / times, variance / times, margin) >= needed)
 
 
 def _least(enough: Callable[[float], bool]) -> float:
