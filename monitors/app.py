@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +28,7 @@ from gaugeway.settings import shared as configuration
 from gaugeway.settings.loading import join_problems, queue_url, store_url
 from gaugeway.settings.shared import Config, Sampled, Shared
 from gaugeway.signals import enabled as enabled_signals
+from gaugeway.storage.documents import Documents
 from gaugeway.storage.engines.sqlite.connection import file_problem, path_from_url
 from gaugeway.storage.leader import Follower, stand
 from gaugeway.storage.queues import MAX_ATTEMPTS, Queue
@@ -35,6 +37,7 @@ from gaugeway.storage.stores import EngineStore, StateStore
 from gaugeway.storage.stores import from_url as open_store
 from gaugeway.storage.stores.hashing_store import HashingStore
 from gaugeway.storage.templates import Templates, open_templates
+from gaugeway.storage.trials import Trials, open_trials
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
@@ -48,6 +51,7 @@ from monitors.api.app import Pages, admin_app
 from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
+from monitors.api.trials import TrialDesk, trial_handlers
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluator import is_judged
 from monitors.evaluation.judge_marks import PromptMarking
@@ -57,8 +61,11 @@ from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.judges.grounding import Verifier
 from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable, zero_is_best
-from monitors.scheduler import Scheduler, sampler_of, tick_s
+from monitors.scheduler import Scheduler, judged_timeout_s, sampler_of, tick_s
 from monitors.scoring_workers import NICENESS, ScoringWorkers
+from monitors.trials.desk import begin, key_of
+from monitors.trials.preference import Preference
+from monitors.trials.runner import Gates, TrialRunner
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
@@ -187,6 +194,8 @@ async def run(
         scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts, series), *template_handlers(templates)]
     handlers += dataset_handlers(datasets, parts.store, engine.alerts)
+    desk = _trials(config, data_dir, parts)
+    handlers += trial_handlers(desk)
     audit_log = _open_audit(data_dir)
     await scheduler.look_back()
     scheduler.start()
@@ -211,6 +220,32 @@ async def run(
         await templates.aclose()
         await datasets.aclose()
         audit.close_file(audit_log)
+
+
+def _trials(config: Config, data_dir: Path, parts: Parts) -> TrialDesk:
+    """Have the leader run trials, where the store keeps them; return who starts them."""
+    try:
+        trials = open_trials(store_url(config, data_dir))
+    except ValueError:
+        trials = Trials(Documents())
+    writer, behind_s = parts.judging and parts.judging.writer, config.queue.target_age_s
+
+    async def hold() -> str:
+        if parts.judging is not None and parts.judging.breaker.is_open:
+            return "judge"
+        oldest = (await parts.queue.depth()).oldest_started_at
+        return "queue" if oldest is not None and time.time() - oldest > behind_s else ""
+
+    parts.scheduler.trials = TrialRunner(
+        trials,
+        parts.scheduler.store,
+        parts.catalogue,
+        Gates(hold, lambda text: key_of(text, config), parts.redactor.redact_sample),
+        preference=Preference(writer) if writer else None,
+        judged_timeout_s=judged_timeout_s(config),
+    )
+    parts.scheduler.trials.wanted = partial(begin, trials, config.trials, config, parts.catalogue)
+    return TrialDesk(trials, config, parts.catalogue)
 
 
 def _verifier(

@@ -50,6 +50,8 @@ from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.judged.evidence import VerifiedShare
 from monitors.metrics.registry import Catalogue
 from monitors.statistics.agreement import Repeatability
+from monitors.trials.runner import EVERY_S as TRIALS_EVERY_S
+from monitors.trials.runner import TrialRunner
 
 _log = logging.getLogger("gaugeway")
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -144,6 +146,8 @@ class Scheduler:
         self._tasks: list[asyncio.Task[None]] = []
         self.marking: PromptMarking | None = None
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
+        self.trials: TrialRunner | None = None
+        """Runs trials; set before `start`."""
         self.count_gateways: Callable[[], Awaitable[None]] | None = None
         """Reads the gateways' counters; set before `start`, called by the leader."""
         self._anchors = self._watch_anchors(judging)
@@ -220,6 +224,8 @@ class Scheduler:
             work["gateway counts"] = self._repeated(_COUNT_S, self.count_gateways, "gateway_counts")
         if self.marking:
             work["marks"] = self._repeated(MARK_EVERY_S, self.marking.tick, "prompt_marks")
+        if self.trials:
+            work["trials"] = self._repeated(TRIALS_EVERY_S, self.trials.tick, "trials")
         if self._audits:
             work["audits"] = self._repeated(AUDIT_EVERY_S, self._audits.tick, "capture_audits")
         if self._transcripts:
@@ -283,6 +289,8 @@ class Scheduler:
                 await self.count_gateways()
         except Exception as error:  # noqa: BLE001 - shutdown continues on any store error; logged
             _log.warning("cannot save the last counters: %s: %s", type(error).__name__, error)
+        if self.trials is not None:
+            await self.trials.aclose()
         await self._engine.aclose()
         await self._leader.aclose()
 

@@ -101,10 +101,10 @@ class TrialRequests:
         while self._pending:
             trial, recording, sample = self._pending[0]
             kept = await asyncio.to_thread(_kept, trial, recording, self.redact(sample.app))
-            if isinstance(kept, Kept):
-                kept = None if await self._trials.keep(trial.name, sample.id, kept, now) else "no_room"
-            if kept is not None:
+            if isinstance(kept, str):
                 self._count(trial, kept)
+            elif not await self._trials.keep(trial.name, sample.id, kept, now):
+                self._count(trial, "no_room")
             self._pending.popleft()
             self._bytes -= len(recording.request_body or b"")
         counts, self._left_out = self._left_out, {}

@@ -20,7 +20,7 @@ import msgspec
 
 from gaugeway.data_files import table
 from gaugeway.extensions import reason
-from gaugeway.settings.placeholders import MISSING, Live, Lookup, concealed, expand, pack, unpack
+from gaugeway.settings.placeholders import MISSING, Live, Lookup, concealed, expand, pack, placeholders_in, unpack
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -144,6 +144,15 @@ def resolve(path: Path) -> bytes:
 def environment() -> Mapping[str, str]:
     """Return this process's environment, for variables with standard names that work without being named in a file."""
     return os.environ  # noqa: TID251 - the configuration's other look at it
+
+
+def secret_of(placeholder: str) -> str | None:
+    """Return what `${NAME}` or `${file:/path}` stands for in this process; None without a value, or for other texts."""
+    if placeholders_in(placeholder) != [placeholder]:
+        return None
+    problems: list[str] = []
+    found: str = expand(placeholder, "", _live(), problems)
+    return None if problems else found
 
 
 def text_of(path: Path) -> str:

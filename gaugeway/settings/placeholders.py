@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeAlias
 MISSING = "missing"
 """Stands for what could not be filled in, so that the rest of the file can be checked as well."""
 _PLACEHOLDER = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
-_EXPRESSIONS = ("capture.redact_patterns.", "capture.templates[")
-"""Keys that hold regular expressions, in which `${` may be a quantifier of an escaped dollar."""
+_AS_WRITTEN = ("capture.redact_patterns.", "capture.templates[", "trials[")
+"""Keys whose texts stay as they are: regular expressions, in which `${` may be a quantifier of an escaped dollar, and
+trials, which are stored: their keys are looked up when they are used."""
 _LONGEST_SECRET = 65_536  # internal bound: a secret's file, which the operator names
 _PARTS = re.compile(r"[^\s/:@?#&=,;'\"\\]{6,}")
 """The parts of a value that an error may quote alone, such as the host of a URL; shorter ones say nothing."""
@@ -82,7 +83,7 @@ def expand(value: Any, key: str, lookup: Lookup, problems: list[str]) -> Any:
     if not isinstance(value, str):
         return value
 
-    if not key.startswith(_EXPRESSIONS) and "${" in _PLACEHOLDER.sub("", value):
+    if not key.startswith(_AS_WRITTEN) and "${" in _PLACEHOLDER.sub("", value):
         problems.append(f"{key}: not a placeholder; expected ${{NAME}} or ${{file:/path}}")
         return MISSING
 

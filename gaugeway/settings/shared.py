@@ -379,6 +379,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     notifiers: tuple[Notifier, ...] = ()
     sinks: tuple[Sink, ...] = ()
     telemetry: Telemetry = Telemetry()
+    trials: tuple[dict[str, Any], ...] = ()
 
 
 class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,6 @@ cannot spend more together than its bound.
 
 from __future__ import annotations
 
-import os
 import re
 from base64 import urlsafe_b64encode
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from gaugeway.settings import secret_of
 from gaugeway.settings.shared import Price
 from gaugeway.storage.documents import Changes, Collection, Documents, Row
 from gaugeway.storage.engine import adapter
@@ -264,7 +264,10 @@ class Trials:
             judge_usd = min(_SPARE * dearest or trial.judge_usd, trial.judge_usd)
             over = [
                 why
-                for why, column, more, most in (("spent", 5, usd, trial.usd), ("judge_spent", 6, judge_usd, trial.judge_usd))
+                for why, column, more, most in (
+                    ("spent", 5, usd, trial.usd),
+                    ("judge_spent", 6, judge_usd, trial.judge_usd),
+                )
                 if sum(row[column] for row in ours) + more > most
             ]
             if any(row[1:3] == (arm, exchange) for row in ours):
@@ -332,12 +335,12 @@ def open_trials(url: str) -> Trials:
     return Trials(adapter(url, "trials").from_url(url))
 
 
-SEAL_KEY = "GAUGEWAY_TRIALS_KEY"
+SEAL_KEY = "${GAUGEWAY_TRIALS_KEY}"
 
 
 def sealer() -> Any | None:
     """Return what encrypts and decrypts requests, with the key in the environment; None without key or package."""
-    secret = os.environ.get(SEAL_KEY)
+    secret = secret_of(SEAL_KEY)
     with suppress(ImportError):
         from cryptography.fernet import Fernet  # noqa: PLC0415 - an extra: gaugeway[trials]
 

@@ -267,7 +267,7 @@ def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, v
         low, high = _on_own_scale(scores, interval(difference, variance, rules.margin, needed), 2.0 * halves.mean - 1.0)
         if verdict.decision == "not enough data":
             times = times_needed(rules.margin, variance, rules.margin, needed, seen=distance) if rules.margin else None
-            more_if_equal = times and _more(times, n)
+            more_if_equal = None if times is None else _more(times, n)
             clear = distance**2 > variance
             more = _more(times_needed(abs(distance), variance, rules.margin, needed), n) if clear else None
     decided = {"roll back": "worse", "not enough data": "not yet"}.get(verdict.decision, "not worse")

@@ -35,13 +35,14 @@ from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.api.documents import NewRows
 from monitors.api.series import SeriesAnswer
 from monitors.statistics.agreement import Repeatability
+from monitors.trials.desk import TrialReport
 
 _PATH = "/api/openapi.json"
 _BODIES = (NewAck, NewMatcher, NewRows, NewSilence)
 _ANSWERS = (
     *(Ack, Alert, Captured, Compared, UndeliveredNotification, Failed, GapReport, JudgeCheck, Labelled, Point, Quality),
     *(Repeatability, Sample, Score, SeriesAnswer, Silence, Skipped, SourceReport, StoredTemplate, Supplement),
-    *(Version, StreamStatus, Added, DatasetVersion),
+    *(Version, StreamStatus, Added, DatasetVersion, TrialReport),
 )
 _GUARDS = (401, 403, 429)
 SAMPLE_NAMES = {"conversation": "conversation_id"}

@@ -19,7 +19,7 @@ from gaugeway.settings.shared import GroundingVerifier, Shared
 from monitors.alerting.causes import JudgeEvidence
 from monitors.evaluation.evaluator import BudgetFactor
 from monitors.exporters.instruments import Instruments
-from monitors.judges import Judge, anchors
+from monitors.judges import TRIAL_APP, Judge, anchors
 from monitors.judges.anchors import Anchor, AnchorComparison, AnchorWatch
 from monitors.judges.budget import BudgetPacer
 from monitors.judges.cost import Bill, Billing
@@ -212,7 +212,7 @@ def open_judge(
 
     def charge(bill: Bill) -> None:
         instruments.charged(bill.app, bill.metric, bill.input_tokens, bill.output_tokens, bill.usd)
-        if pacer is not None:
+        if pacer is not None and not bill.app.startswith(TRIAL_APP):  # a trial has a bound of its own
             now = time.time()
             pacer.observe(bill.usd, now)
             instruments.judge_budget_spent.set(pacer.spent(now).usd)

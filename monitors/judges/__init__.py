@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+TRIAL_APP = "trial:"
+"""Begins the app that judging a trial is charged to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +95,7 @@ def prepared(trial: Trial, arm: Arm, kept: Kept, text: str, sample: Sample) -> P
 
 
 async def ask(
-    client: httpx.AsyncClient, arm: Arm, key: str, kept: Kept, body: dict[str, Any], timeout_s: float
+    client: httpx.AsyncClient, arm: Arm, kept: Kept, body: dict[str, Any], *, key: str, timeout_s: float
 ) -> tuple[Response, float]:
     """Send a request; return the response and the USD it cost. Raises BusyError and CallError."""
     headers = {"x-api-key": key} if kept.route == "messages" else {"authorization": f"Bearer {key}"}

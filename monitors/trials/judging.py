@@ -18,6 +18,7 @@ from gaugeway.text.language import language_of
 from monitors.analysis.captured import SEPARATOR
 from monitors.analysis.trial_result import Pair, TrialResult, TrialRules, trial_result
 from monitors.evaluation.evaluator import evaluate, judge_of
+from monitors.judges import TRIAL_APP
 from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
 from monitors.trials.preference import EQUAL, PREFERENCE, Preference
@@ -25,8 +26,6 @@ from monitors.trials.preference import EQUAL, PREFERENCE, Preference
 ANSWERED, ABSTAINED, FORMAT = "answered", "abstention", "format"
 """Metrics that need no judge: whether there was an answer, whether it declined, whether it fits the JSON schema."""
 RATIOS = ("seconds", "input_tokens", "output_tokens", "usd")
-TRIAL_APP = "trial:"
-"""Begins the app that judging a trial is charged to."""
 _TAGS = 5
 
 
@@ -43,10 +42,16 @@ def metrics_of(trial: Trial, catalogue: Catalogue) -> dict[str, Metric]:
     """Return the metrics of the catalogue that judge a trial: those it names, else all that score answers."""
     known = {name: metric for name, metric in catalogue.by_name.items() if not scores_conversations(metric)}
     changes_passages = any(arm.max_contexts is not None or arm.drop_source is not None for arm in trial.arms)
-    wanted = {trial.primary, *trial.metrics} if trial.metrics else {
-        name for name, metric in known.items()
-        if judge_of(metric) is not None and (changes_passages or getattr(metric, "measures", "") != "retrieval")
-    } | {trial.primary}
+    wanted = (
+        {trial.primary, *trial.metrics}
+        if trial.metrics
+        else {
+            name
+            for name, metric in known.items()
+            if judge_of(metric) is not None and (changes_passages or getattr(metric, "measures", "") != "retrieval")
+        }
+        | {trial.primary}
+    )
     return {name: metric for name, metric in known.items() if name in wanted}
 
 
@@ -55,24 +60,26 @@ def problems_of(trial: Trial, catalogue: Catalogue, *, has_judge: bool) -> list[
     known = {name for name, metric in catalogue.by_name.items() if not scores_conversations(metric)}
     known |= {PREFERENCE} if has_judge else set()
     names = [("primary", trial.primary), *(("metrics", name) for name in trial.metrics)]
-    return [f"{field}: no metric {name!r} scores answers here; there are {', '.join(sorted(known))}"
-            for field, name in names if name not in known]
+    return [
+        f"{field}: no metric {name!r} scores answers here; there are {', '.join(sorted(known))}"
+        for field, name in names
+        if name not in known
+    ]
 
 
 async def judge(
     trial: Trial,
-    metrics: Mapping[str, Metric],
-    preference: Preference | None,
-    live: Sample,
-    known: Sequence[Evaluation],
+    judges: tuple[Mapping[str, Metric], Preference | None],
+    live: tuple[Sample, Sequence[Evaluation]],
     candidate: Sample,
     *,
     timeout_s: float,
 ) -> Judged:
-    """Score both answers. What is `known` of the live one, by the same version and judge, is not judged again."""
+    """Score both answers. What is known of the live one, by the same version and judge, is not judged again."""
+    (metrics, preference), (sample, known) = judges, live
     scored = {(one.metric, one.version, one.judge): one for one in known if isinstance(one.outcome, Score)}
     app = f"{TRIAL_APP}{trial.name}"
-    before, after = replace(live, app=app), replace(candidate, app=app)
+    before, after = replace(sample, app=app), replace(candidate, app=app)
 
     async def both(name: str, metric: Metric) -> tuple[str, Evaluation, Evaluation]:
         there = scored.get((name, str(metric.version), judge_of(metric)))
@@ -87,7 +94,7 @@ async def judge(
         evaluations.append(new)
         _pair(name, old, new, scores, unscored)
     if preference is not None and PREFERENCE in (trial.primary, *trial.metrics):
-        found = await _one(preference.against(live.response), after, timeout_s)  # type: ignore[arg-type]  # a metric
+        found = await _one(preference.against(sample.response), after, timeout_s)
         usd += found.cost_usd
         evaluations.append(found)
         if isinstance(found.outcome, Score):
@@ -168,7 +175,7 @@ def _fits(text: str, schema: Any) -> float:
 
 
 def result_of(
-    trial: Trial, arm: str, facts: Iterable[tuple[str, float, Mapping[str, Any]]], falls: Callable[[str], bool]
+    trial: Trial, facts: Iterable[tuple[str, float, Mapping[str, Any]]], falls: Callable[[str], bool]
 ) -> TrialResult:
     """Return the result of one arm from the facts of its answers: exchange, time, facts, in order of the time.
 

@@ -7,16 +7,19 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import httpx
+import msgspec
 
 from gaugeway.exchange import Response
 from gaugeway.prompts.changed_request import NotExactError
 from gaugeway.records import Evaluation, Sample, changed
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import spawn
+from gaugeway.settings import ConfigError
+from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Store
 from gaugeway.storage.trials import WAITS_S, Answer, Arm, Kept, Trial, Trials, sealer
 from monitors.analysis.trial_result import TrialResult
@@ -99,11 +102,18 @@ class TrialRunner:
         self._revisions: tuple[bytes | None, bytes | None] = (None, None)
         self._left_out: dict[str, Counter[str]] = {}
         self._client: httpx.AsyncClient | None = None
+        self.wanted: Callable[[], Awaitable[object]] | None = None
+        """Starts the trials of the configuration; called once, by the first tick."""
 
     async def tick(self) -> None:
         """Begin the calls that are due, and end the trials that are over. Raises what the documents raise."""
         now = self._clock()
-        revision, found = await self._trials.changed(self._revisions[0])
+        if self.wanted is not None:
+            await self._start_wanted(self.wanted)
+        try:
+            revision, found = await self._trials.changed(self._revisions[0])
+        except Unsupported:  # the store keeps no trials
+            return
         if found is not None:
             self._take(found)
         self._revisions = (revision, self._revisions[1])
@@ -122,6 +132,15 @@ class TrialRunner:
         for (name, exchange), (since, kept) in sorted(self._waiting.items(), key=lambda item: item[1][0]):
             if (running_ := self._running.get(name)) is not None:
                 await self._begin(running_, exchange, since, kept, now)
+
+    async def _start_wanted(self, wanted: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await wanted()
+        except Unsupported:
+            pass
+        except (ConfigError, ValueError) as error:
+            _log.error("trials: %s", "; ".join(error.problems) if isinstance(error, ConfigError) else error)
+        self.wanted = None
 
     async def aclose(self) -> None:
         """Stop the calls; their claims are counted as lost."""
@@ -150,7 +169,10 @@ class TrialRunner:
             running.recovered_at = now + _RECOVER_EVERY_S
             for answer in await self._trials.answers(trial.name):
                 if answer.state == "sending" and now - answer.at > trial.timeout_s + _ORPHANED_S:
-                    await self._trials.settle(trial.name, replace_state(answer, "lost", now))
+                    lost = msgspec.structs.replace(
+                        answer, state="lost", at=now, judge_usd=0.0
+                    )  # what it reserved counts as spent
+                    await self._trials.settle(trial.name, lost)
         if not why and (not running.looked or running.answers >= _LOOK_EVERY):
             running.looked, running.answers = True, 0
             results = await self.results(trial)
@@ -231,7 +253,7 @@ class TrialRunner:
         began = time.perf_counter()
         answer = Answer(arm=arm.name, exchange=work.exchange, state="lost", at=0.0, usd=0.0, judge_usd=0.0, facts={})
         try:
-            response, usd = await ask(client, arm, key or "", work.kept, ready.body, trial.timeout_s)
+            response, usd = await ask(client, arm, work.kept, ready.body, key=key or "", timeout_s=trial.timeout_s)
         except CallError as error:
             self._fail(running)
             facts = judging.facts_of(work.sample, work.sample, ready.body, error.reason)
@@ -266,14 +288,15 @@ class TrialRunner:
         judge_usd = 0.0
         if why_not is None:
             metrics = judging.metrics_of(trial, self._catalogue)
-            found = await judging.judge(
-                trial, metrics, self._preference, live, work.evaluations, candidate, timeout_s=self._timeout_s
-            )
+            judges, stored = (metrics, self._preference), (live, work.evaluations)
+            found = await judging.judge(trial, judges, stored, candidate, timeout_s=self._timeout_s)
             judge_usd = found.usd
             facts["scores"] |= found.scores
             facts["unscored"] = found.unscored
             said = {"trial": trial.name, "arm": arm.name, "answer": candidate.response}
-            await self._store.add(live, [judging.labelled(one, trial, arm.name, live, said) for one in found.evaluations])
+            await self._store.add(
+                live, [judging.labelled(one, trial, arm.name, live, said) for one in found.evaluations]
+            )
         state = "answered" if why_not is None else f"no_answer:{why_not}"
         await self._settle(running, answer, state=state, usd=usd, judge_usd=judge_usd, facts=facts)
 
@@ -295,20 +318,12 @@ class TrialRunner:
             running.why = "candidate_fails"
 
 
-def replace_state(answer: Answer, state: str, now: float) -> Answer:
-    """Return an answer in another state; what was reserved for it counts as spent."""
-    return Answer(
-        arm=answer.arm, exchange=answer.exchange, state=state, at=now, usd=answer.usd, judge_usd=0.0, facts=answer.facts
-    )
-
-
 def results_of(trial: Trial, answers: Sequence[Answer], catalogue: Catalogue) -> dict[str, TrialResult]:
     """Return the results by arm from the answers that are known."""
     falls = judging.falls_of(catalogue)
     return {
         arm.name: judging.result_of(
             trial,
-            arm.name,
             [(answer.exchange, answer.at, answer.facts) for answer in answers if answer.arm == arm.name],
             falls,
         )

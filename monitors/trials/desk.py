@@ -1,0 +1,223 @@
+"""Starting trials and reporting on them: what the command, the API and the page share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gaugeway.settings import ConfigError, secret_of
+from gaugeway.settings.endpoints import base_url_problem
+from gaugeway.settings.placeholders import placeholders_in
+from gaugeway.settings.shared import Config, Price, PriceTable
+from gaugeway.storage.trials import Answer, StoredTrial, Trial, Trials, sealer
+from monitors.analysis.trial_result import TrialResult, TrialVerdict
+from monitors.metrics.registry import Catalogue
+from monitors.trials import judging
+from monitors.trials.preference import PREFERENCE
+
+_DAY_S = 86_400.0
+_UPSTREAM = "upstream:"
+"""Begins an `api_key` that is the one of an upstream in the configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmReport:
+    """One candidate: what it changes, where it is, what became of its exchanges, what it cost, and its result."""
+
+    name: str
+    host: str
+    changes: tuple[str, ...]
+    tried: int
+    answered: int
+    not_answered: dict[str, int]
+    unscored: dict[str, int]
+    usd: float
+    judge_usd: float
+    result: TrialResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReport:
+    """A trial so far. `why` says why it ended; `left_out` counts exchanges of the app that were not tried, by reason.
+
+    The verdict is "ship" where one candidate may be shipped, "do not ship" where all are worse.
+    """
+
+    name: str
+    app: str
+    state: str
+    why: str
+    verdict: TrialVerdict
+    primary: str
+    margin: float
+    alpha: float
+    started_at: float
+    until: float
+    usd: float
+    judge_usd: float
+    waiting: int
+    left_out: dict[str, int]
+    arms: tuple[ArmReport, ...]
+    by: str | None = None
+
+
+def definition(given: Mapping[str, Any], config: Config, now: float, *, remote: bool = False) -> Trial:
+    """Return a trial from what a person wrote: an arm may name an `upstream`, its price may be that of `[prices]`.
+
+    `days` may stand for `until`. Who asks over the network, `remote`, cannot name an address or a key: else the page's
+    token would be enough to send traffic and secrets anywhere. Raises ValueError, which names the field.
+    """
+    made = {"send": None, "judge_usd": given.get("usd"), **given, "started_at": now}
+    if (days := made.pop("days", None)) is not None:
+        made["until"] = now + float(days) * _DAY_S
+    made.setdefault("until", now + 14 * _DAY_S)
+    made["arms"] = [_arm(dict(arm), config, remote=remote) for arm in made.get("arms") or [{}]]
+    if made["send"] is None:
+        raise ValueError("send: say 'redacted' or 'original': the requests go to the candidate's provider")
+    try:
+        trial = msgspec.convert(made, Trial)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error).replace("`$.", "`")) from error
+    return trial
+
+
+def _arm(arm: dict[str, Any], config: Config, *, remote: bool) -> dict[str, Any]:
+    """Fill in the address and the key of an upstream of the configuration, by default of the first, and the price."""
+    if remote and (named := arm.keys() & {"base_url", "api_key"}):
+        raise ValueError(f"arms.{min(named)}: only the command and [[trials]] may give it; name an upstream")
+    upstream, known = arm.pop("upstream", None), upstreams_of(config)
+    if "base_url" not in arm:
+        name = next(iter(known), None) if upstream is None else str(upstream)
+        if name is None or name not in known:
+            raise ValueError(f"arms.upstream: {upstream!r} is not in [[upstreams]]; there are {', '.join(known)}")
+        arm["base_url"] = known[name].get("base_url")
+        arm.setdefault("api_key", f"{_UPSTREAM}{name}")
+    if "price" not in arm and (model := arm.get("model")):
+        own = PriceTable(msgspec.convert(config.prices, dict[str, Price])).of(str(model))
+        arm |= {} if own is None else {"price": own}
+    if "price" not in arm:
+        raise ValueError(
+            "arms.price: needed, as the trial is bounded in USD: price.input and price.output, or [prices]"
+        )
+    return arm
+
+
+def upstreams_of(config: Config) -> dict[str, dict[str, Any]]:
+    """Return the tables of `[[upstreams]]` by name, as the gateway names them."""
+    return {
+        str(table.get("name", "default" if not number else number)): table
+        for number, table in enumerate(config.upstreams)
+    }
+
+
+def key_of(text: str, config: Config) -> str | None:
+    """Return the key that an arm's `api_key` stands for; None without one."""
+    if text.startswith(_UPSTREAM):
+        found = upstreams_of(config).get(text.removeprefix(_UPSTREAM), {}).get("api_key")
+        return None if found is None else str(found)
+    return secret_of(text)
+
+
+def checked(trial: Trial, config: Config, catalogue: Catalogue) -> Trial:
+    """Return the trial with the metrics that it will have. Raises ConfigError with every problem."""
+    has_judge = config.judge.base_url is not None
+    problems = [*trial.problems(), *judging.problems_of(trial, catalogue, has_judge=has_judge)]
+    if not config.capture.content:
+        problems.append("send: capture.content is false, so no request may be kept for a trial")
+    if trial.send == "original" and sealer() is None:
+        problems.append("send: 'original' needs GAUGEWAY_TRIALS_KEY, of gateway and monitors, and gaugeway[trials]")
+    for arm in trial.arms:
+        where = f"arms.{arm.name}"
+        named = arm.api_key.startswith(_UPSTREAM)
+        if not named and placeholders_in(arm.api_key) != [arm.api_key]:
+            problems.append(f"{where}.api_key: write ${{NAME}} or ${{file:/path}}: the key itself must not be stored")
+        elif key_of(arm.api_key, config) is None:
+            problems.append(f"{where}.api_key: {arm.api_key} has no value; a candidate needs a key of its own")
+        if (problem := base_url_problem(arm.base_url)) is not None:
+            problems.append(f"{where}.base_url: {problem}")
+    if problems:
+        raise ConfigError(problems)
+    names = [*judging.metrics_of(trial, catalogue), *(name for name in trial.metrics if name == PREFERENCE)]
+    return msgspec.structs.replace(trial, metrics=tuple(name for name in names if name != trial.primary))
+
+
+async def report(trials: Trials, stored: StoredTrial, catalogue: Catalogue) -> TrialReport:
+    """Return what is known of a trial. Raises what the documents raise."""
+    trial = stored.trial
+    answers = await trials.answers(trial.name)
+    _, waiting = await trials.waiting(None)
+    return await asyncio.to_thread(
+        _report, stored, answers, sum(name == trial.name for name, _ in waiting or ()), catalogue
+    )
+
+
+def _report(stored: StoredTrial, answers: Sequence[Answer], waiting: int, catalogue: Catalogue) -> TrialReport:
+    trial, falls, arms = stored.trial, judging.falls_of(catalogue), []
+    for arm in trial.arms:
+        own = [answer for answer in answers if answer.arm == arm.name]
+        facts = [(answer.exchange, answer.at, answer.facts) for answer in own]
+        states = Counter(answer.state for answer in own)
+        unscored = Counter(
+            f"{metric}: {why}" for answer in own for metric, why in answer.facts.get("unscored", {}).items()
+        )
+        arms.append(
+            ArmReport(
+                name=arm.name,
+                host=urlsplit(arm.base_url).netloc,
+                changes=tuple(changes_of(arm)),
+                tried=len(own),
+                answered=states.pop("answered", 0),
+                not_answered=dict(states),
+                unscored=dict(unscored),
+                usd=sum(answer.usd for answer in own),
+                judge_usd=sum(answer.judge_usd for answer in own),
+                result=judging.result_of(trial, facts, falls),
+            )
+        )
+    said = [arm.result.verdict for arm in arms]
+    verdict: TrialVerdict = "ship" if "ship" in said else "not yet" if "not yet" in said else "do not ship"
+    return TrialReport(
+        name=trial.name,
+        app=trial.app,
+        state=stored.state,
+        why=stored.why,
+        verdict=verdict,
+        primary=trial.primary,
+        margin=trial.margin,
+        alpha=trial.alpha,
+        started_at=trial.started_at,
+        until=trial.until,
+        usd=trial.usd,
+        judge_usd=trial.judge_usd,
+        waiting=waiting,
+        left_out=stored.left_out,
+        arms=tuple(arms),
+        by=trial.by,
+    )
+
+
+def changes_of(arm: Any) -> list[str]:
+    """Return what an arm changes, as short texts without any content of its prompt."""
+    given = {name: getattr(arm, name) for name in ("model", "max_contexts", "drop_source")}
+    found = [f"{name} = {value}" for name, value in given.items() if value is not None]
+    found += [f"{name} = {msgspec.json.encode(value).decode()}" for name, value in arm.params.items()]
+    return [*found, *(["another system prompt"] if arm.system_prompt is not None else [])] or ["another address"]
+
+
+async def begin(trials: Trials, wanted: Sequence[Mapping[str, Any]], config: Config, catalogue: Catalogue) -> list[str]:
+    """Start the trials of the configuration that are not there yet; return the names of those started."""
+    known = {stored.trial.name for stored in await trials.all()} if wanted else set()
+    started = []
+    for given in wanted:
+        if given.get("name") not in known:
+            trial = definition(given, config, time.time())
+            await trials.start(checked(trial, config, catalogue))
+            started.append(trial.name)
+    return started
