@@ -28,7 +28,6 @@ from gaugeway.settings import shared as configuration
 from gaugeway.settings.loading import join_problems, queue_url, store_url
 from gaugeway.settings.shared import Config, Sampled, Shared
 from gaugeway.signals import enabled as enabled_signals
-from gaugeway.storage.documents import Documents
 from gaugeway.storage.engines.sqlite.connection import file_problem, path_from_url
 from gaugeway.storage.leader import Follower, stand
 from gaugeway.storage.queues import MAX_ATTEMPTS, Queue
@@ -37,7 +36,7 @@ from gaugeway.storage.stores import EngineStore, StateStore
 from gaugeway.storage.stores import from_url as open_store
 from gaugeway.storage.stores.hashing_store import HashingStore
 from gaugeway.storage.templates import Templates, open_templates
-from gaugeway.storage.trials import Trials, open_trials
+from gaugeway.storage.trials import open_trials
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
@@ -180,11 +179,13 @@ async def run(
         _log.warning("%s", note)
     templates, datasets = open_templates(store_url(config, data_dir)), open_datasets(store_url(config, data_dir))
     scheduler.marking = _marking(config, templates, parts.judging, instruments)
+    trials = _trials(config, data_dir, parts)
     registry = workers.registry(instruments.registry)
     pages, series = None, SeriesReader(parts.store, effects=engine.design_effects)
     if page is not None:
         redact = parts.redactor.redact_supplement
         fields = {"templates": templates, "datasets": datasets, "sources": parts.sources, "series": series}
+        fields["trials"] = trials
         fields |= {
             "config": config,
             "origins": sources or {},
@@ -194,8 +195,7 @@ async def run(
         scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts, series), *template_handlers(templates)]
     handlers += dataset_handlers(datasets, parts.store, engine.alerts)
-    desk = _trials(config, data_dir, parts)
-    handlers += trial_handlers(desk)
+    handlers += [] if trials is None else trial_handlers(trials)
     audit_log = _open_audit(data_dir)
     await scheduler.look_back()
     scheduler.start()
@@ -216,18 +216,21 @@ async def run(
     finally:
         workers.stop()
         await parts.aclose()
+        if scheduler.trials is not None:
+            await scheduler.trials.aclose()
         await workers.aclose()
         await templates.aclose()
         await datasets.aclose()
         audit.close_file(audit_log)
 
 
-def _trials(config: Config, data_dir: Path, parts: Parts) -> TrialDesk:
-    """Have the leader run trials, where the store keeps them; return who starts them."""
+def _trials(config: Config, data_dir: Path, parts: Parts) -> TrialDesk | None:
+    """Have the leader run trials; return who starts them. None where the store keeps none."""
     try:
         trials = open_trials(store_url(config, data_dir))
-    except ValueError:
-        trials = Trials(Documents())
+    except ValueError as error:
+        _log.info("no trials: store.url: %s", error)
+        return None
     writer, behind_s = parts.judging and parts.judging.writer, config.queue.target_age_s
 
     async def hold() -> str:

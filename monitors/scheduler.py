@@ -50,7 +50,6 @@ from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.judged.evidence import VerifiedShare
 from monitors.metrics.registry import Catalogue
 from monitors.statistics.agreement import Repeatability
-from monitors.trials.runner import EVERY_S as TRIALS_EVERY_S
 from monitors.trials.runner import TrialRunner
 
 _log = logging.getLogger("gaugeway")
@@ -225,7 +224,7 @@ class Scheduler:
         if self.marking:
             work["marks"] = self._repeated(MARK_EVERY_S, self.marking.tick, "prompt_marks")
         if self.trials:
-            work["trials"] = self._repeated(TRIALS_EVERY_S, self.trials.tick, "trials")
+            work["trials"] = self._repeated(self.trials.every_s, self.trials.tick, "trials")
         if self._audits:
             work["audits"] = self._repeated(AUDIT_EVERY_S, self._audits.tick, "capture_audits")
         if self._transcripts:
@@ -289,8 +288,6 @@ class Scheduler:
                 await self.count_gateways()
         except Exception as error:  # noqa: BLE001 - shutdown continues on any store error; logged
             _log.warning("cannot save the last counters: %s: %s", type(error).__name__, error)
-        if self.trials is not None:
-            await self.trials.aclose()
         await self._engine.aclose()
         await self._leader.aclose()
 

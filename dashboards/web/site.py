@@ -34,6 +34,7 @@ from monitors.analysis.human_labels import Passing
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.app import Insight
+from monitors.api.trials import TrialDesk
 from monitors.statistics.agreement import half_width_of
 
 COOKIE = "gaugeway_session"
@@ -78,6 +79,7 @@ class Site:
     supply: Callable[[Sequence[Supplement]], Awaitable[None]]
     templates: Templates
     datasets: Datasets
+    trials: TrialDesk | None
     sources: SourceReports
     series: SeriesReader
     origins: Mapping[str, str]

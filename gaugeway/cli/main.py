@@ -49,6 +49,7 @@ COMMANDS = {
     "replay": ("evaluate", "Score captured exchanges again."),
     "simulate": ("simulate", "Simulate how soon the alert rules detect drops."),
     "templates": ("templates", "Manage the prompt templates learned from traffic."),
+    "trial": ("trials", "Try a candidate on live traffic before you switch."),
 }
 """The commands that serve no traffic: the module of `gaugeway.cli`, and what the list of commands says."""
 _SHORT_HELP = 60

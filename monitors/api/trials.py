@@ -25,7 +25,9 @@ from monitors.trials.desk import TrialReport
 class TrialDesk:
     """Starts, reads and ends trials for handlers; errors become HTTP ones."""
 
-    def __init__(self, trials: Trials, config: Config, catalogue: Catalogue, clock: Callable[[], float] = time.time):
+    def __init__(
+        self, trials: Trials, config: Config, catalogue: Catalogue, clock: Callable[[], float] = time.time
+    ) -> None:
         self._trials = trials
         self._config = config
         self._catalogue = catalogue

@@ -110,11 +110,8 @@ def _arm(arm: dict[str, Any], config: Config, *, remote: bool) -> dict[str, Any]
 
 
 def upstreams_of(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the tables of `[[upstreams]]` by name, as the gateway names them."""
-    return {
-        str(table.get("name", "default" if not number else number)): table
-        for number, table in enumerate(config.upstreams)
-    }
+    """Return the tables of `[[upstreams]]` by name."""
+    return {str(table.get("name", "default")): table for table in config.upstreams}
 
 
 def key_of(text: str, config: Config) -> str | None:

@@ -28,7 +28,6 @@ from monitors.trials import judging
 from monitors.trials.candidate import BusyError, CallError, Prepared, ask, prepared, why_no_answer
 from monitors.trials.preference import Preference
 
-EVERY_S = 1.0
 _LOOK_EVERY = 10
 """Answers between two looks at the result."""
 _STORED_WITHIN_S, _JUDGED_WITHIN_S = 900.0, 60.0
@@ -78,6 +77,8 @@ class Gates(NamedTuple):
 
 class TrialRunner:
     """Sends, judges and counts; `tick` is for one process at a time, the leader."""
+
+    every_s = 1.0
 
     def __init__(
         self,

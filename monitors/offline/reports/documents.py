@@ -87,18 +87,18 @@ def _environment(*, html: bool) -> Environment:
         keep_trailing_newline=not html,
     )
     environment.globals |= {"counted": counted, "effective": effective, "error_of": error_of, "signed": signed}
-    environment.filters |= {"text": _text, "excerpt": _excerpt}
+    environment.filters |= {"text": text_in_markdown, "excerpt": _excerpt}
     return environment
 
 
-def _text(words: str) -> str:
+def text_in_markdown(words: str) -> str:
     """Return text of the data set on one line, with Markdown escaped."""
     return " ".join(words.split()).translate(_SPECIAL)
 
 
 def _excerpt(words: str) -> str:
     words = " ".join(words.split())
-    return _text(words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…")
+    return text_in_markdown(words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…")
 
 
 def _section(run: Run, measure: Measure, summary: MetricSummary) -> Section:

@@ -15,7 +15,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 def render(run: Run, extras: Extras = NONE) -> str:
     """Return the report. Failed evaluations are errors, skipped ones are skipped."""
-    root = ET.Element("testsuites", name=_fit(f"gaugeway evaluate {run.source}"), time=f"{run.seconds:.3f}")
+    root = ET.Element("testsuites", name=fit(f"gaugeway evaluate {run.source}"), time=f"{run.seconds:.3f}")
     if extras.floors:
         _close(root, "floors", [_floor(floor) for floor in extras.floors])
     for measure in run.measures:
@@ -28,31 +28,31 @@ def render(run: Run, extras: Extras = NONE) -> str:
 
 
 def _close(root: ET.Element, name: str, cases: list[ET.Element]) -> None:
-    suite = ET.SubElement(root, "testsuite", name=_fit(name), tests=str(len(cases)))
+    suite = ET.SubElement(root, "testsuite", name=fit(name), tests=str(len(cases)))
     for plural, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(plural, str(sum(case.find(kind) is not None for case in cases)))
     suite.extend(cases)
 
 
 def _floor(floor: Floor) -> ET.Element:
-    case = ET.Element("testcase", classname="floors", name=_fit(f"{floor.metric} {floor.limit:g}"))
+    case = ET.Element("testcase", classname="floors", name=fit(f"{floor.metric} {floor.limit:g}"))
     if not floor.met:
-        ET.SubElement(case, "failure", message=_fit(floor.reason))
+        ET.SubElement(case, "failure", message=fit(floor.reason))
     return case
 
 
 def _case(name: str, evaluation: Evaluation, measure: Measure) -> ET.Element:
-    case = ET.Element("testcase", classname=_fit(measure.name), name=_fit(name), time=f"{evaluation.seconds:.3f}")
+    case = ET.Element("testcase", classname=fit(measure.name), name=fit(name), time=f"{evaluation.seconds:.3f}")
     match evaluation.outcome:
         case Score(value, reason):
-            ET.SubElement(case, "system-out").text = _fit(f"{value:.4f} {reason}".rstrip())
+            ET.SubElement(case, "system-out").text = fit(f"{value:.4f} {reason}".rstrip())
         case Skipped(reason):
-            ET.SubElement(case, "skipped", message=_fit(reason))
+            ET.SubElement(case, "skipped", message=fit(reason))
         case Failed(error, detail):
-            ET.SubElement(case, "error", type=_fit(error), message=_fit(detail or error))
+            ET.SubElement(case, "error", type=fit(error), message=fit(detail or error))
     return case
 
 
-def _fit(text: str) -> str:
+def fit(text: str) -> str:
     """Replace characters that XML cannot represent."""
     return _FORBIDDEN.sub("?", text)
