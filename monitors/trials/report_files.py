@@ -6,7 +6,7 @@ from functools import cache
 from xml.etree import ElementTree as ET
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from monitors.offline.reports.documents import text_in_markdown
 from monitors.offline.reports.junit import fit
@@ -45,7 +45,7 @@ def written(report: TrialReport, suffix: str) -> str:
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("monitors.trials", "templates"),
-        autoescape=lambda name: name is not None and ".html" in name,
+        autoescape=select_autoescape(("html.j2",)),
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,

@@ -103,6 +103,7 @@ class TrialRunner:
         self._revisions: tuple[bytes | None, bytes | None] = (None, None)
         self._left_out: dict[str, Counter[str]] = {}
         self._client: httpx.AsyncClient | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self.wanted: Callable[[], Awaitable[object]] | None = None
         """Starts the trials of the configuration; called once, by the first tick."""
 
@@ -145,7 +146,7 @@ class TrialRunner:
 
     async def aclose(self) -> None:
         """Stop the calls; their claims are counted as lost."""
-        tasks = [task for running in self._running.values() for task in running.tasks.values()]
+        tasks = [task for running in self._running.values() for task in running.tasks.values()] + [*self._ending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -156,8 +157,8 @@ class TrialRunner:
     def _take(self, found: Sequence[Any]) -> None:
         now = {stored.trial.name: stored.trial for stored in found if stored.state == "running"}
         for name in [name for name in self._running if name not in now]:
-            for task in self._running.pop(name).tasks.values():
-                task.cancel()
+            self._ending |= {*self._running.pop(name).tasks.values()}  # what was sent is paid for, and still counts
+        self._ending = {task for task in self._ending if not task.done()}
         for name, trial in now.items():
             if name not in self._running or self._running[name].trial != trial:
                 self._running[name] = _Running(trial)
@@ -191,7 +192,7 @@ class TrialRunner:
     async def _begin(self, running: _Running, exchange: str, since: float, kept: Kept, now: float) -> None:
         """Begin an exchange whose turn has come."""
         trial = running.trial
-        busy = len(running.tasks) >= trial.parallel or now < running.next_at or running.why
+        busy = len(running.tasks) >= trial.parallel or running.next_at >= now + self.every_s or running.why
         if busy or exchange in running.tasks or now < running.not_before.get(exchange, 0.0):
             return
         stored = await self._store.sample(exchange)
@@ -214,14 +215,16 @@ class TrialRunner:
                 await self._give_up(trial, exchange, "no_key")
                 return
             body = opened.decrypt(body.encode()).decode()
-        running.next_at = max(now, running.next_at) + 1.0 / trial.per_second
-        task = spawn(self._send(running, Work(exchange, kept, body, *stored)), name=f"trial {trial.name}")
+        wait_s = max(0.0, running.next_at - now)
+        running.next_at = now + wait_s + 1.0 / trial.per_second
+        task = spawn(self._send(running, Work(exchange, kept, body, *stored), wait_s), name=f"trial {trial.name}")
         running.tasks[exchange] = task
         task.add_done_callback(lambda _: running.tasks.pop(exchange, None))
 
-    async def _send(self, running: _Running, work: Work) -> None:
-        """Try one exchange with every arm."""
+    async def _send(self, running: _Running, work: Work, wait_s: float) -> None:
+        """Try one exchange with every arm, after a wait."""
         trial = running.trial
+        await asyncio.sleep(wait_s)
         for arm in trial.arms:
             try:
                 ready = prepared(trial, arm, work.kept, work.body, work.sample)
@@ -253,6 +256,7 @@ class TrialRunner:
         client = self._client = self._client or httpx.AsyncClient(follow_redirects=False)
         began = time.perf_counter()
         answer = Answer(arm=arm.name, exchange=work.exchange, state="lost", at=0.0, usd=0.0, judge_usd=0.0, facts={})
+        usd = ready.usd
         try:
             response, usd = await ask(client, arm, work.kept, ready.body, key=key or "", timeout_s=trial.timeout_s)
         except CallError as error:
@@ -262,9 +266,16 @@ class TrialRunner:
             usd = ready.usd if error.charged else 0.0
             await self._settle(running, answer, state=f"failed:{error.reason}", usd=usd, facts=facts)
             return True
+        except asyncio.CancelledError:
+            await self._settle(running, answer, state="lost", usd=ready.usd, facts={})
+            raise
         running.failures = 0
         running.backoff.reset()
-        await self._judge(running, answer, work, (ready, response, usd, time.perf_counter() - began))
+        try:
+            await self._judge(running, answer, work, (ready, response, usd, time.perf_counter() - began))
+        except asyncio.CancelledError:
+            await self._settle(running, answer, state="lost", usd=usd, facts={})
+            raise
         return True
 
     async def _judge(
