@@ -1,5 +1,7 @@
 """Trials in the running product: a worse candidate is refused, a better one shipped, an equal one called equal."""
 
+import json
+import re
 import subprocess
 import sys
 import time
@@ -9,7 +11,7 @@ from hashlib import blake2b
 import httpx
 import pytest
 
-from tests.support.llm_server import LLMServer, Reply
+from tests.support.llm_server import LLMServer, Reply, error
 from tests.support.product import product
 
 METRIC = "lexical_groundedness"
@@ -56,7 +58,8 @@ def thing(number):
 
 def ask(running, number, **more):
     name = thing(number)
-    prompt = f"Answer from the sources.\n\n[1] {RIGHT.format(thing=name)}\n[2] Tides turn twice a day.\n\nQuestion: Where is the {name}?"
+    sources = f"[1] {RIGHT.format(thing=name)}\n[2] The {name} is {number % 90 + 9} feet tall."
+    prompt = f"Answer from the sources.\n\n{sources}\n\nQuestion: Where is the {name}?"
     body = {"model": "live-1", "messages": [{"role": "user", "content": prompt}], **more}
     answered = httpx.post(
         f"{running.base_url}/chat/completions", json=body, headers={"x-gaugeway-app": "shop"}, timeout=30
@@ -122,19 +125,19 @@ def key(monkeypatch):
     ids=["worse", "better", "equal"],
 )
 def test_a_candidate_is_judged_on_live_questions(tmp_path, right, verdict, code):
-    with LLMServer(answering(0.7)) as live, LLMServer(answering(right)) as other:
-        with product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running:
-            said = start(running, "candidate")
-            assert other.url in said
-            send(running, range(400))
-            running.until(lambda: is_over(running, "candidate"), 120, what="a verdict")
-            found = report(running, "candidate")
-            gate = gaugeway(
-                running, "gate", "candidate", "--output", tmp_path / "gate.xml", "--output", tmp_path / "g.md"
-            )
-            stored = b"".join(path.read_bytes() for path in running.data.glob("*.db*"))
-            metrics = running.get("/api/metrics")
-            log = running.log.read_text()
+    with (
+        LLMServer(answering(0.7)) as live,
+        LLMServer(answering(right)) as other,
+        product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running,
+    ):
+        assert other.url in start(running, "candidate")
+        send(running, range(400))
+        running.until(lambda: is_over(running, "candidate"), 120, what="a verdict")
+        found, log = report(running, "candidate"), running.log.read_text()
+        files = [tmp_path / "gate.xml", tmp_path / "gate.md", tmp_path / "gate.html", tmp_path / "gate.json"]
+        gate = gaugeway(running, "gate", "candidate", *(word for file in files for word in ("--output", file)))
+        stored = b"".join(path.read_bytes() for path in running.data.glob("*.db*"))
+        metrics = running.get("/api/metrics")
     assert found["verdict"] == verdict, found
     assert (gate.returncode, found["left_out"]) == (code, {}), gate.stderr
     assert f'failures="{code}"' in (tmp_path / "gate.xml").read_text()
@@ -155,3 +158,167 @@ def test_a_candidate_is_judged_on_live_questions(tmp_path, right, verdict, code)
     assert sum(row["n"] for row in metrics if row["metric"] == METRIC and not row.get("slice")) <= 400
     assert KEY.encode() not in stored
     assert KEY not in log
+
+
+COST = (50 * 1.0 + 20 * 10.0) / 1e6
+
+
+def test_a_hundred_calls_at_once_hold_the_bound_to_the_cent(tmp_path):
+    slow = answering(0.7)
+
+    def answer(request):
+        return Reply(content=slow(request).content, tokens=(50, 20), delay_s=0.3)
+
+    with (
+        LLMServer(answering(0.7)) as live,
+        LLMServer(answer) as other,
+        product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running,
+    ):
+        # a call can cost .0013 USD at most, 100 output tokens, and costs .00025
+        start(running, "dear", "--parallel", "100", usd=0.01, candidate=("model=candidate-1", "params.max_tokens=100"))
+        send(running, range(150))
+        running.until(lambda: is_over(running, "dear"), 120, what="the trial has spent its bound")
+        found, calls = report(running, "dear"), len(other.requests)
+    assert found["why"] == "spent"
+    assert spent_in(found) == pytest.approx(calls * COST)
+    assert 0.008 <= calls * COST <= 0.01, "it goes on while there is money, and never beyond"
+
+
+def spent_in(found):
+    return sum(arm["usd"] for arm in found["arms"])
+
+
+def hanging(_request):
+    return Reply(content="late", delay_s=60)
+
+
+def streaming(_request):
+    return Reply(body=b'data: {"choices": [{"delta": {"content": "x"}}]}\n\ndata: [DONE]\n\n')
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reason", "costs"),
+    [
+        (lambda _: error(500, "broken"), "failed:http_500", False),
+        (hanging, "failed:timeout", True),
+        (streaming, "failed:unreadable", True),
+        (lambda _: Reply(body=b'{"choices": []}'), "failed:no_usage", True),
+    ],
+    ids=["fails", "hangs", "streams", "empty"],
+)
+def test_a_provider_that_fails_ends_the_trial_and_harms_nobody(tmp_path, candidate, reason, costs):
+    with (
+        LLMServer(answering(0.7)) as live,
+        LLMServer(candidate) as other,
+        product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running,
+    ):
+        start(running, "broken", "--timeout-s", "2")
+        send(running, range(60))  # each is answered, see `ask`
+        running.until(lambda: is_over(running, "broken"), 120, what="the trial ends")
+        found = report(running, "broken")
+    (arm,) = found["arms"]
+    assert found["why"] in ("candidate_fails", "decided")
+    assert found["verdict"] in ("do not ship", "not yet")
+    assert set(arm["not_answered"]) == {reason}
+    assert arm["answered"] == 0
+    assert (arm["usd"] > 0.0) is costs
+    answered = next(row for row in arm["result"]["metrics"] if row["metric"] == "answered")
+    assert (answered["live"], answered["candidate"]) == (1.0, 0.0)
+    primary = next(row for row in arm["result"]["metrics"] if row["role"] == "primary")
+    assert (primary["n"], primary["candidate"]) == (0, None), "unscored is not 0"
+
+
+def test_a_restart_in_the_middle_goes_on_and_sends_nothing_twice(tmp_path):
+    with (
+        LLMServer(answering(0.7)) as live,
+        LLMServer(answering(0.7, salt="other")) as other,
+        product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running,
+    ):
+        start(running, "patient", "--per-second", "10", "--parallel", "5")
+        send(running, range(100))
+        running.until(lambda: tried(running, "patient") >= 20, 60, what="it has begun")
+        running.stop()
+        begun = len(other.requests)
+        running.start()
+        running.until(lambda: sum(map(bool, other.requests)) >= 100, 120, what="it goes on")
+        running.until(lambda: "sending" not in str(report(running, "patient")), 60, what="all are judged")
+        (arm,) = report(running, "patient")["arms"]
+        still_kept = gaugeway(running, "show", "patient", "--format", "json").stdout
+    asked = [request.text.rpartition("Question: ")[2] for request in other.requests]
+    assert 20 <= begun < 100
+    assert len(set(asked)) == len(asked) == 100
+    assert arm["answered"] + sum(arm["not_answered"].values()) == 100
+    assert set(arm["not_answered"]) <= {"lost"}
+    assert json.loads(still_kept)["waiting"] == 0
+
+
+def test_busy_providers_slow_a_trial_down_and_lose_nothing(tmp_path):
+    good = answering(0.7)
+    busy = iter([error(429, "slow down", headers={"retry-after": "1"})] * 3)
+
+    def answer(request):
+        return next(busy, None) or good(request)
+
+    with (
+        LLMServer(answering(0.7)) as live,
+        LLMServer(answer) as other,
+        product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running,
+    ):
+        start(running, "polite", "--parallel", "1")
+        send(running, range(15))
+        running.until(lambda: tried(running, "polite") >= 15, 90, what="all were tried")
+        (arm,) = report(running, "polite")["arms"]
+    assert (arm["answered"], arm["not_answered"]) == (15, {})
+    assert arm["usd"] == pytest.approx(15 * COST), "a refused call costs nothing"
+
+
+def test_fewer_passages_are_what_the_app_itself_would_send(tmp_path):
+    with (
+        LLMServer(answering(0.7)) as live,
+        LLMServer(answering(0.7)) as other,
+        product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running,
+    ):
+        start(running, "fewer", candidate=("model=candidate-1", "max_contexts=1"))
+        send(running, range(12), stream=True, stream_options={"include_usage": True})
+        running.until(lambda: tried(running, "fewer") >= 12, 30, what=f"all were tried")
+    wanted = {request.text.replace("\n[2] The {name} is {number % 90 + 9} feet tall.", "") for request in live.requests}
+    assert {request.text for request in other.requests} == wanted
+    assert not any(request.body.keys() & {"stream", "stream_options"} for request in other.requests)
+
+
+REDACTED = "My mail is jane.roe@example.com. Where is the {thing}?"
+
+
+@pytest.mark.parametrize(("mode", "tried_count"), [("redacted", 0), ("original", 5)])
+def test_what_redaction_would_change_is_sent_only_where_the_user_says_so(tmp_path, monkeypatch, mode, tried_count):
+    monkeypatch.setenv("GAUGEWAY_TRIALS_KEY", "a long passphrase of the operator")
+    with (
+        LLMServer(answering(0.7)) as live,
+        LLMServer(answering(0.7)) as other,
+        product(
+            tmp_path,
+            CONFIG.format(live=live.url, other=other.url).replace(
+                "[prices", '[capture]\nredact = ["secret", "email"]\n\n[prices', 1
+            ),
+        ) as running,
+    ):
+        start(running, "private", "--send", mode, "--per-second", "1" if mode == "redacted" else "0.2")
+        for number in range(5):
+            text = REDACTED.format(thing=thing(number))
+            body = {"model": "live-1", "messages": [{"role": "user", "content": text}]}
+            headers = {"x-gaugeway-app": "shop", "authorization": "Bearer sk-the-clients-own"}
+            httpx.post(f"{running.base_url}/chat/completions", json=body, headers=headers, timeout=30)
+        if mode == "redacted":
+            running.until(
+                lambda: report(running, "private")["left_out"] == {"redacted": 5}, 60, what="they are counted"
+            )
+        else:
+            running.until(lambda: report(running, "private")["waiting"] >= 1, 60, what="they wait")
+        stored = b"".join(path.read_bytes() for path in running.data.glob("trials.db*"))
+        if mode == "original":
+            running.until(lambda: tried(running, "private") >= 2, 60, what="some were tried")
+    assert b"jane.roe" not in stored
+    assert b"clients-own" not in stored
+    assert all("jane.roe@example.com" in request.text for request in other.requests)
+    assert all(request.headers["authorization"] == f"Bearer {KEY}" for request in other.requests)
+    assert len(other.requests) <= tried_count
