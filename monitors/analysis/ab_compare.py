@@ -306,9 +306,15 @@ def _edges(a: Array, b: Array) -> Array:
 
 def is_named(clusters: Sequence[str | None]) -> bool:
     """Whether enough scores have the name of a session or end user."""
+    conversations, share = named_conversations(clusters)
+    return conversations >= FEWEST_NAMES and share >= NAMED_SHARE
+
+
+def named_conversations(clusters: Sequence[str | None]) -> tuple[int, float]:
+    """Return the number of sessions and end users that are named, and the share of the scores that have one."""
     names = [[name for name in (cluster or "").split() if name[:2] in ("s:", "u:")] for cluster in clusters]
-    several = len({first[0] for first in names if first}) >= FEWEST_NAMES
-    return several and sum(map(bool, names)) >= NAMED_SHARE * len(clusters)
+    named = [first[0] for first in names if first]
+    return len(set(named)), len(named) / max(1, len(names))
 
 
 def _values(points: Sequence[Point], *, flipped: bool) -> tuple[Array, Array]:

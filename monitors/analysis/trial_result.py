@@ -17,7 +17,7 @@ import numpy as np
 from gaugeway.signals import UNDIRECTED
 from monitors.alerting.stream import on_scale
 from monitors.analysis.ab_binned import with_effect
-from monitors.analysis.ab_compare import is_named, look_sizes
+from monitors.analysis.ab_compare import FEWEST_NAMES, NAMED_SHARE, look_sizes, named_conversations
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.dependence import block_sums, design_effects
 from monitors.statistics.eprocess import Array
@@ -228,14 +228,20 @@ class _Scores:
         """
         names = [pair.cluster for pair in self.pairs[:end]]
         groups = groups_of(names)
-        effect = 1.0 if is_named(names) else float(self._effects[end // _BLOCK])
+        named = named_conversations(names)[1] >= NAMED_SHARE
+        effect = 1.0 if named else float(self._effects[end // _BLOCK])
         return [with_effect(hajek(value[:end], self.rates[:end], groups), effect) for value in values]
+
+    def enough(self, end: int) -> bool:
+        """Whether the first `end` pairs are of enough conversations, where these are known."""
+        conversations, share = named_conversations([pair.cluster for pair in self.pairs[:end]])
+        return share < NAMED_SHARE or conversations >= FEWEST_NAMES
 
 
 def _replayed(scores: _Scores, test: SequentialTest) -> tuple[Verdict, float | None]:
     """Return the verdict of the test after all whole looks, and when it was reached."""
     decided_at = None
-    for end in _whole_looks(len(scores.pairs)):
+    for end in filter(scores.enough, _whole_looks(len(scores.pairs))):
         (halves,) = scores.estimates(end, scores.halves)
         if test.look_at_pairs(halves) != "not enough data" and decided_at is None:
             decided_at = max(pair.at for pair in scores.pairs[:end])
@@ -262,12 +268,12 @@ def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, v
     together = 4.0 * halves.sd**2 / halves.n_eff
     difference, variance, conversations = paired_difference(halves)
     low = high = more = more_if_equal = None
-    if conversations >= MIN_SCORES:
+    if conversations >= MIN_SCORES and scores.enough(n):
         needed, distance = threshold(end_alpha), difference + rules.margin
         low, high = _on_own_scale(scores, interval(difference, variance, rules.margin, needed), 2.0 * halves.mean - 1.0)
         if verdict.decision == "not enough data":
-            times = times_needed(rules.margin, variance, rules.margin, needed, seen=distance) if rules.margin else None
-            more_if_equal = times and _more(times, n)
+            if rules.margin:
+                more_if_equal = _more(times_needed(rules.margin, variance, rules.margin, needed, seen=distance), n)
             clear = distance**2 > variance
             more = _more(times_needed(abs(distance), variance, rules.margin, needed), n) if clear else None
     decided = {"roll back": "worse", "not enough data": "not yet"}.get(verdict.decision, "not worse")
@@ -355,7 +361,11 @@ def _worse_slices(pairs: Sequence[Pair], rules: TrialRules, *, flipped: bool) ->
     evidence = {}
     for name, (halves, _, _) in estimates.items():
         difference, variance, conversations = paired_difference(halves)
-        evidence[name] = log_evidence(-difference, variance, rules.margin) if conversations >= MIN_SCORES else 0.0
+        evidence[name] = (
+            log_evidence(-difference, variance, rules.margin)
+            if conversations >= MIN_SCORES and slices[name][1].enough(halves.n)
+            else 0.0
+        )
     alpha = rules.alpha / rules.arms
     worse = list(affected(evidence, alpha))[:MOST_SLICES]
     # a shorter list must fulfil the condition of e-BH for its own length
