@@ -266,10 +266,11 @@ def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, v
     flipped = scores.sign < 0.0
     apart = live.sd**2 / live.n_eff + candidate.sd**2 / candidate.n_eff
     together = 4.0 * halves.sd**2 / halves.n_eff
-    difference, variance, conversations = paired_difference(halves)
+    needed = threshold(end_alpha)
+    difference, variance, conversations = paired_difference(halves, needed)
     low = high = more = more_if_equal = None
     if conversations >= MIN_SCORES and scores.enough(n):
-        needed, distance = threshold(end_alpha), difference + rules.margin
+        distance = difference + rules.margin
         low, high = _on_own_scale(scores, interval(difference, variance, rules.margin, needed), 2.0 * halves.mean - 1.0)
         if verdict.decision == "not enough data":
             if rules.margin:
@@ -358,15 +359,15 @@ def _worse_slices(pairs: Sequence[Pair], rules: TrialRules, *, flipped: bool) ->
         name: scores.estimates(len(scores.pairs), scores.halves, scores.live, scores.candidate)
         for name, (_, scores) in slices.items()
     }
-    evidence = {}
+    evidence, alpha = {}, rules.alpha / rules.arms
+    needed = threshold(alpha, max(1, len(tested)))
     for name, (halves, _, _) in estimates.items():
-        difference, variance, conversations = paired_difference(halves)
+        difference, variance, conversations = paired_difference(halves, needed)
         evidence[name] = (
             log_evidence(-difference, variance, rules.margin)
             if conversations >= MIN_SCORES and slices[name][1].enough(halves.n)
             else 0.0
         )
-    alpha = rules.alpha / rules.arms
     worse = list(affected(evidence, alpha))[:MOST_SLICES]
     # a shorter list must fulfil the condition of e-BH for its own length
     while worse and evidence[worse[-1]] < threshold(alpha * len(worse) / len(tested)):
@@ -375,7 +376,7 @@ def _worse_slices(pairs: Sequence[Pair], rules: TrialRules, *, flipped: bool) ->
     for name in worse:
         (name_of_facet, value), scores = slices[name]
         halves, live, candidate = estimates[name]
-        difference, variance, _ = paired_difference(halves)
+        difference, variance, _ = paired_difference(halves, needed)
         ends = interval(difference, variance, rules.margin, threshold(alpha * len(worse) / len(tested)))
         low, high = _on_own_scale(scores, ends, 2.0 * halves.mean - 1.0)
         results.append(
