@@ -17,7 +17,7 @@ import numpy as np
 from gaugeway.signals import UNDIRECTED
 from monitors.alerting.stream import on_scale
 from monitors.analysis.ab_binned import with_effect
-from monitors.analysis.ab_compare import FEWEST_NAMES, NAMED_SHARE, look_sizes, named_conversations
+from monitors.analysis.ab_compare import FEWEST_NAMES, NAMED_SHARE, conversation_of, look_sizes
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.dependence import block_sums, design_effects
 from monitors.statistics.eprocess import Array
@@ -218,6 +218,11 @@ class _Scores:
         if not ((both >= 0.0) & (both <= 1.0)).all():  # NaN, too
             raise ValueError("scores lie in [0, 1]; name other metrics as ratios")
         self.halves = (self.candidate - self.live + 1.0) / 2.0
+        names = [conversation_of(pair.cluster) for pair in pairs]
+        first = {name: index for index, name in reversed(list(enumerate(names))) if name}
+        # in the first so many pairs: the share with a conversation's name, and the number of conversations
+        self._named = np.cumsum([name is not None for name in names]) / np.arange(1, len(names) + 1)
+        self._conversations = np.cumsum(np.isin(np.arange(len(names)), list(first.values())))
         self._effects = design_effects(block_sums(self.halves, 1.0 / self.rates, _BLOCK))
 
     def estimates(self, end: int, *values: Array) -> list[Estimate]:
@@ -226,16 +231,13 @@ class _Scores:
         Pairs without a conversation's name that come close to each other may be of the same one, so then the order
         counts, too.
         """
-        names = [pair.cluster for pair in self.pairs[:end]]
-        groups = groups_of(names)
-        named = named_conversations(names)[1] >= NAMED_SHARE
-        effect = 1.0 if named else float(self._effects[end // _BLOCK])
+        groups = groups_of([pair.cluster for pair in self.pairs[:end]])
+        effect = 1.0 if self._named[end - 1] >= NAMED_SHARE else float(self._effects[end // _BLOCK])
         return [with_effect(hajek(value[:end], self.rates[:end], groups), effect) for value in values]
 
     def enough(self, end: int) -> bool:
         """Whether the first `end` pairs are of enough conversations, where these are known."""
-        conversations, share = named_conversations([pair.cluster for pair in self.pairs[:end]])
-        return share < NAMED_SHARE or conversations >= FEWEST_NAMES
+        return bool(self._named[end - 1] < NAMED_SHARE or self._conversations[end - 1] >= FEWEST_NAMES)
 
 
 def _replayed(scores: _Scores, test: SequentialTest) -> tuple[Verdict, float | None]:
