@@ -94,10 +94,10 @@ class MetricResult:
 
     `low` to `high` is the interval of `difference`, candidate - live, or of `ratio`, candidate/live, where there is
     one; None with too few pairs. Each end is ever wrong with a probability of at most `end_alpha`. `more` estimates how
-    many more pairs the decision needs at the difference seen, `more_if_equal` how many if the candidate is equal; None
-    after the decision, and `more` while the difference is within its error. `saved` is 1 - var(difference)/(var(live) +
-    var(candidate)), the share of the variance that pairing removes, below 0 where it adds some; `design_effect` by how
-    much conversations raise the variance of the difference.
+    many more pairs the decision needs at the difference seen, `more_if_equal` how many if the candidate is equal from
+    now on; None after the decision, `more` also while the difference is within its error of the margin. `saved` is
+    1 - var(difference)/(var(live) + var(candidate)), the share of the variance that pairing removes, below 0 where it
+    adds some; `design_effect` by how much conversations raise the variance of the difference.
     """
 
     metric: str
@@ -280,6 +280,8 @@ def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, v
             clear = distance**2 > variance
             more = _more(times_needed(abs(distance), variance, rules.margin, needed), n) if clear else None
     decided = {"roll back": "worse", "not enough data": "not yet"}.get(verdict.decision, "not worse")
+    if role == "reported":  # neither more nor less is better
+        decided, more, more_if_equal = "not yet", None, None
     return MetricResult(
         metric=metric,
         role=role,
@@ -292,7 +294,7 @@ def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, v
         high=high,
         end_alpha=end_alpha,
         decision=decided,  # type: ignore[arg-type]  # mypy widens the dict's values to str
-        superior=verdict.better,
+        superior=verdict.better and role != "reported",
         equal=verdict.decision == "within the margin",
         more=more,
         more_if_equal=more_if_equal,

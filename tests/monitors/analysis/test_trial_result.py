@@ -202,7 +202,15 @@ def test_where_less_is_better_signs_and_ends_are_those_of_the_metric():
 def test_signals_without_a_better_direction_do_not_decide():
     same, worse = pairs_of([1.0] * 400, [1.0] * 400), pairs_of([1.0] * 400, [0.0] * 400)
     found = result(same, contexts_per_answer=worse)
-    assert (found.verdict, found.metrics[1].role) == ("ship", "reported")
+    row = found.metrics[1]
+    assert (found.verdict, row.role, row.decision, row.superior, row.more) == (
+        "ship",
+        "reported",
+        "not yet",
+        False,
+        None,
+    )
+    assert row.high < -0.9
 
 
 def test_exchanges_that_were_chosen_more_often_count_less():
