@@ -306,9 +306,17 @@ def _edges(a: Array, b: Array) -> Array:
 
 def is_named(clusters: Sequence[str | None]) -> bool:
     """Whether enough scores have the name of a session or end user."""
-    names = [[name for name in (cluster or "").split() if name[:2] in ("s:", "u:")] for cluster in clusters]
-    several = len({first[0] for first in names if first}) >= FEWEST_NAMES
-    return several and sum(map(bool, names)) >= NAMED_SHARE * len(clusters)
+    named = [name for cluster in clusters if (name := conversation_of(cluster))]
+    return len(set(named)) >= FEWEST_NAMES and len(named) >= NAMED_SHARE * len(clusters)
+
+
+def conversation_of(cluster: str | None) -> str | None:
+    """Return the first name of a session or end user among those of a cluster.
+
+    >>> conversation_of("k:1 u:2"), conversation_of("k:1"), conversation_of(None)
+    ('u:2', None, None)
+    """
+    return next((name for name in (cluster or "").split() if name[:2] in ("s:", "u:")), None)
 
 
 def _values(points: Sequence[Point], *, flipped: bool) -> tuple[Array, Array]:

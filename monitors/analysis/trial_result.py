@@ -17,7 +17,7 @@ import numpy as np
 from gaugeway.signals import UNDIRECTED
 from monitors.alerting.stream import on_scale
 from monitors.analysis.ab_binned import with_effect
-from monitors.analysis.ab_compare import is_named, look_sizes
+from monitors.analysis.ab_compare import FEWEST_NAMES, NAMED_SHARE, conversation_of, look_sizes
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.dependence import block_sums, design_effects
 from monitors.statistics.eprocess import Array
@@ -94,10 +94,10 @@ class MetricResult:
 
     `low` to `high` is the interval of `difference`, candidate - live, or of `ratio`, candidate/live, where there is
     one; None with too few pairs. Each end is ever wrong with a probability of at most `end_alpha`. `more` estimates how
-    many more pairs the decision needs at the difference seen, `more_if_equal` how many if the candidate is equal; None
-    after the decision, and `more` while the difference is within its error. `saved` is 1 - var(difference)/(var(live) +
-    var(candidate)), the share of the variance that pairing removes, below 0 where it adds some; `design_effect` by how
-    much conversations raise the variance of the difference.
+    many more pairs the decision needs at the difference seen, `more_if_equal` how many if the candidate is equal from
+    now on; None after the decision, `more` also while the difference is within its error of the margin. `saved` is
+    1 - var(difference)/(var(live) + var(candidate)), the share of the variance that pairing removes, below 0 where it
+    adds some; `design_effect` by how much conversations raise the variance of the difference.
     """
 
     metric: str
@@ -218,6 +218,11 @@ class _Scores:
         if not ((both >= 0.0) & (both <= 1.0)).all():  # NaN, too
             raise ValueError("scores lie in [0, 1]; name other metrics as ratios")
         self.halves = (self.candidate - self.live + 1.0) / 2.0
+        names = [conversation_of(pair.cluster) for pair in pairs]
+        first = {name: index for index, name in reversed(list(enumerate(names))) if name}
+        # in the first so many pairs: the share with a conversation's name, and the number of conversations
+        self._named = np.cumsum([name is not None for name in names]) / np.arange(1, len(names) + 1)
+        self._conversations = np.cumsum(np.isin(np.arange(len(names)), list(first.values())))
         self._effects = design_effects(block_sums(self.halves, 1.0 / self.rates, _BLOCK))
 
     def estimates(self, end: int, *values: Array) -> list[Estimate]:
@@ -226,16 +231,19 @@ class _Scores:
         Pairs without a conversation's name that come close to each other may be of the same one, so then the order
         counts, too.
         """
-        names = [pair.cluster for pair in self.pairs[:end]]
-        groups = groups_of(names)
-        effect = 1.0 if is_named(names) else float(self._effects[end // _BLOCK])
+        groups = groups_of([pair.cluster for pair in self.pairs[:end]])
+        effect = 1.0 if self._named[end - 1] >= NAMED_SHARE else float(self._effects[end // _BLOCK])
         return [with_effect(hajek(value[:end], self.rates[:end], groups), effect) for value in values]
+
+    def enough(self, end: int) -> bool:
+        """Whether the first `end` pairs are of enough conversations, where these are known."""
+        return bool(self._named[end - 1] < NAMED_SHARE or self._conversations[end - 1] >= FEWEST_NAMES)
 
 
 def _replayed(scores: _Scores, test: SequentialTest) -> tuple[Verdict, float | None]:
     """Return the verdict of the test after all whole looks, and when it was reached."""
     decided_at = None
-    for end in _whole_looks(len(scores.pairs)):
+    for end in filter(scores.enough, _whole_looks(len(scores.pairs))):
         (halves,) = scores.estimates(end, scores.halves)
         if test.look_at_pairs(halves) != "not enough data" and decided_at is None:
             decided_at = max(pair.at for pair in scores.pairs[:end])
@@ -260,17 +268,20 @@ def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, v
     flipped = scores.sign < 0.0
     apart = live.sd**2 / live.n_eff + candidate.sd**2 / candidate.n_eff
     together = 4.0 * halves.sd**2 / halves.n_eff
-    difference, variance, conversations = paired_difference(halves)
+    needed = threshold(end_alpha)
+    difference, variance, conversations = paired_difference(halves, needed)
     low = high = more = more_if_equal = None
-    if conversations >= MIN_SCORES:
-        needed, distance = threshold(end_alpha), difference + rules.margin
+    if conversations >= MIN_SCORES and scores.enough(n):
+        distance = difference + rules.margin
         low, high = _on_own_scale(scores, interval(difference, variance, rules.margin, needed), 2.0 * halves.mean - 1.0)
         if verdict.decision == "not enough data":
-            times = times_needed(rules.margin, variance, rules.margin, needed, seen=distance) if rules.margin else None
-            more_if_equal = None if times is None else _more(times, n)
+            if rules.margin:
+                more_if_equal = _more(times_needed(rules.margin, variance, rules.margin, needed, seen=distance), n)
             clear = distance**2 > variance
             more = _more(times_needed(abs(distance), variance, rules.margin, needed), n) if clear else None
     decided = {"roll back": "worse", "not enough data": "not yet"}.get(verdict.decision, "not worse")
+    if role == "reported":  # neither more nor less is better
+        decided, more, more_if_equal = "not yet", None, None
     return MetricResult(
         metric=metric,
         role=role,
@@ -283,7 +294,7 @@ def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, v
         high=high,
         end_alpha=end_alpha,
         decision=decided,  # type: ignore[arg-type]  # mypy widens the dict's values to str
-        superior=verdict.better,
+        superior=verdict.better and role != "reported",
         equal=verdict.decision == "within the margin",
         more=more,
         more_if_equal=more_if_equal,
@@ -352,11 +363,15 @@ def _worse_slices(pairs: Sequence[Pair], rules: TrialRules, *, flipped: bool) ->
         name: scores.estimates(len(scores.pairs), scores.halves, scores.live, scores.candidate)
         for name, (_, scores) in slices.items()
     }
-    evidence = {}
+    evidence, alpha = {}, rules.alpha / rules.arms
+    needed = threshold(alpha, max(1, len(tested)))
     for name, (halves, _, _) in estimates.items():
-        difference, variance, conversations = paired_difference(halves)
-        evidence[name] = log_evidence(-difference, variance, rules.margin) if conversations >= MIN_SCORES else 0.0
-    alpha = rules.alpha / rules.arms
+        difference, variance, conversations = paired_difference(halves, needed)
+        evidence[name] = (
+            log_evidence(-difference, variance, rules.margin)
+            if conversations >= MIN_SCORES and slices[name][1].enough(halves.n)
+            else 0.0
+        )
     worse = list(affected(evidence, alpha))[:MOST_SLICES]
     # a shorter list must fulfil the condition of e-BH for its own length
     while worse and evidence[worse[-1]] < threshold(alpha * len(worse) / len(tested)):
@@ -365,7 +380,7 @@ def _worse_slices(pairs: Sequence[Pair], rules: TrialRules, *, flipped: bool) ->
     for name in worse:
         (name_of_facet, value), scores = slices[name]
         halves, live, candidate = estimates[name]
-        difference, variance, _ = paired_difference(halves)
+        difference, variance, _ = paired_difference(halves, needed)
         ends = interval(difference, variance, rules.margin, threshold(alpha * len(worse) / len(tested)))
         low, high = _on_own_scale(scores, ends, 2.0 * halves.mean - 1.0)
         results.append(

@@ -35,8 +35,8 @@ MIN_SCORES = 10
 PSEUDO_SCORES = 4.0
 """Scores of 0, and as many of 1, added to each version: at the level .01 two, as in intervals of .05, are too few where
 one version has ten times the scores of the other."""
-PSEUDO_PAIRS = 1.0
-"""Conversations of pairs in which A alone is right, and as many in which B alone is, added to the pairs."""
+EVIDENCE_PER_PSEUDO_PAIR = 3.0
+"""By how much the ln of the evidence that is needed exceeds the number of pseudo-pairs; see `paired_difference`."""
 POINTS, SPREAD, SPREAD_WEIGHT = ((1.0, 0.25), (1.7, 0.5)), 6.0, 0.25
 """The mixture: distances in margins with their weights, and the standard deviation and weight of a half-normal law of
 all others. What is to be decided is mostly of the size of the margin: equal versions are one margin away from -margin,
@@ -87,7 +87,7 @@ class SequentialTest:
 
     def look_at_pairs(self, halves: Estimate) -> Decision:
         """Look at pairs of scores of the same question, by the estimate of (B - A + 1)/2."""
-        difference, variance, conversations = paired_difference(halves)
+        difference, variance, conversations = paired_difference(halves, self._threshold)
         return self._see(difference, variance, conversations, halves.n)
 
     def verdict(self) -> Verdict:
@@ -120,20 +120,24 @@ class SequentialTest:
         return self._decision
 
 
-def paired_difference(halves: Estimate) -> tuple[float, float, float]:
+def paired_difference(halves: Estimate, needed: float) -> tuple[float, float, float]:
     """Return the mean of B - A from the estimate of (B - A + 1)/2 of pairs, its variance, and the number of
-    conversations behind them, with `PSEUDO_PAIRS`.
+    conversations behind them, with k pseudo-conversations in which A alone is right, and k in which B alone is.
 
-    The unit is the conversation: of m effective ones with a variance V of the mean, the pseudo-conversations are as
-    large as the average of the others. So a few long conversations without any difference are no proof that there is
-    none, and pairs that hardly differ are not drowned in pseudo-scores.
+    The unit is the conversation: of m effective ones with a variance V of the mean, a pseudo-conversation is as large
+    as the average of the others. So a few long conversations without any difference are no proof that there is none,
+    and pairs that hardly differ are not drowned in pseudo-scores. k rises with the evidence `needed`, a `threshold`: if
+    B fails in a share `margin` of the conversations, m have no failure with the probability exp(-margin m), and the
+    evidence of m without a difference is about (margin m)^2/(4 k). When that is the L needed, the probability is at
+    most exp(-L) for k >= L/4; k = L/3 also covers the first few failures (`benchmarks/trials/paired.py`).
 
-    >>> [round(x, 4) for x in paired_difference(Estimate(mean=0.49, sd=0.1, n=400, n_eff=400.0))]
+    >>> [round(x, 4) for x in paired_difference(Estimate(mean=0.49, sd=0.1, n=400, n_eff=400.0), threshold(0.025))]
     [-0.0199, 0.0001, 400.0]
     """
     conversations = min(halves.n_eff, math.inf if halves.degrees is None else halves.degrees + 1.0)
     sd = halves.sd * math.sqrt(conversations / halves.n_eff)  # so that sd^2/n_eff stays the variance of the mean
-    t, mean, variance = with_pseudo_scores(replace(halves, sd=sd, n_eff=conversations), PSEUDO_PAIRS)
+    pseudo = needed / EVIDENCE_PER_PSEUDO_PAIR
+    t, mean, variance = with_pseudo_scores(replace(halves, sd=sd, n_eff=conversations), pseudo)
     return 2.0 * mean - 1.0, 4.0 * variance / t, conversations
 
 

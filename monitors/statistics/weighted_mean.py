@@ -81,10 +81,10 @@ def hajek(values: Numbers, rates: Numbers, clusters: Sequence[int] | NDArray[np.
     mean = float((weights * x).sum()) / total
     variance = float((weights**2 * (x - mean) ** 2).sum())
     effect, groups, degrees = 1.0, None if clusters is None else np.unique(clusters).size, None
-    if groups is not None and 1 < groups < x.size and variance > 0.0:
+    if groups is not None and 1 < groups < x.size:
         numbers = np.unique(np.asarray(clusters), return_inverse=True)[1]
         sums, shares = np.bincount(numbers, weights=weights * (x - mean)), np.bincount(numbers, weights=weights) / total
-        effect = max(1.0, float((sums**2 / (1.0 - shares)).sum()) / variance)
+        effect = max(1.0, float((sums**2 / (1.0 - shares)).sum()) / variance) if variance > 0.0 else 1.0
         degrees = 1.0 / float((shares**2).sum()) - 1.0
     n_eff = total**2 / squares / effect
     sd = math.sqrt(variance / squares)

@@ -280,8 +280,8 @@ def test_fewer_passages_are_what_the_app_itself_would_send(tmp_path):
     ):
         start(running, "fewer", candidate=("model=candidate-1", "max_contexts=1"))
         send(running, range(12), stream=True, stream_options={"include_usage": True})
-        running.until(lambda: tried(running, "fewer") >= 12, 30, what=f"all were tried")
-    wanted = {request.text.replace("\n[2] The {name} is {number % 90 + 9} feet tall.", "") for request in live.requests}
+        running.until(lambda: tried(running, "fewer") >= 12, 30, what="all were tried")
+    wanted = {re.sub(r"\n\[2\] .*", "", request.text) for request in live.requests}
     assert {request.text for request in other.requests} == wanted
     assert not any(request.body.keys() & {"stream", "stream_options"} for request in other.requests)
 

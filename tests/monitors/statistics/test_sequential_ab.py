@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from gaugeway.storage.sums import WeightedSums
-from monitors.statistics.sequential_ab import MIN_SCORES, SequentialTest, log_evidence, scores_needed
+from monitors.statistics.sequential_ab import (
+    MIN_SCORES,
+    SequentialTest,
+    interval,
+    log_evidence,
+    paired_difference,
+    scores_needed,
+    threshold,
+    times_needed,
+)
 from monitors.statistics.weighted_mean import Estimate, hajek, hajek_from_sums
 
 LEVEL = math.log(100.0)
@@ -177,3 +186,43 @@ def test_settings_that_cannot_be_are_refused(setting):
 def test_any_distance_has_an_evidence():
     for z in np.linspace(-60.0, 60.0, 2_001):
         assert math.isfinite(log_evidence(0.01 * float(z), 0.01**2, 0.02))
+
+
+@pytest.mark.parametrize("alpha", [0.025, 0.0025])
+@pytest.mark.parametrize("margin", [0.02, 0.1])
+def test_pairs_in_which_only_b_ever_fails_hardly_ever_ship_at_the_margin(alpha, margin):
+    """The probability that m pairs have no failure is exp(-margin m); with the pseudo-pairs that is below alpha."""
+    same, decision = 10, "not enough data"
+    while decision == "not enough data":
+        same += 1
+        decision = SequentialTest(margin, alpha).look_at_pairs(hajek([0.5] * same, [1.0] * same))
+    assert math.exp(-margin * same) < alpha
+    assert math.exp(-margin * same) > alpha**2  # not much later than any such test must
+
+
+def test_pairs_of_long_conversations_count_as_their_number():
+    halves = hajek([0.5] * 600, [1.0] * 600, [i // 20 for i in range(600)])
+    difference, variance, conversations = paired_difference(halves, threshold(0.025))
+    assert (difference, conversations) == (0.0, pytest.approx(30.0))
+    assert variance == pytest.approx(2.0 * threshold(0.025) / 3.0 / (30.0 + 2.0 * threshold(0.025) / 3.0) ** 2)
+
+
+@pytest.mark.parametrize("mean", [0.4, 0.47, 0.49, 0.5, 0.51, 0.55])
+def test_the_interval_of_pairs_decides_as_the_test(mean):
+    halves, needed = Estimate(mean=mean, sd=0.1, n=900, n_eff=900.0), threshold(0.025)
+    test = SequentialTest(0.02, 0.025)
+    decision = test.look_at_pairs(halves)
+    difference, variance, _ = paired_difference(halves, needed)
+    low, high = interval(difference, variance, 0.02, needed)
+    assert (decision == "roll back") == (high < -0.02)
+    assert (decision in ("ship", "within the margin")) == (low > -0.02)
+    assert (decision == "within the margin") == (low > -0.02 and high < 0.02)
+    assert test.verdict().better == (low > 0.0)
+
+
+def test_what_was_seen_counts_among_what_is_to_come():
+    alone, after_a_bad_start = (times_needed(0.02, 0.01**2, 0.02, 3.7, seen=seen) for seen in (0.02, 0.0))
+    assert times_needed(0.02, 0.01**2, 0.02, 3.7) == alone < after_a_bad_start
+    assert log_evidence(0.02 - 0.02 / after_a_bad_start, 0.01**2 / after_a_bad_start, 0.02) == pytest.approx(
+        3.7, abs=0.01
+    )
