@@ -151,7 +151,13 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judging=judging,
         engine=engine,
         redactor=redactor,
-        sources=SourceReports(store, salt=salt, passing=passings(catalogue), enabled=list(catalogue.by_name)),
+        sources=SourceReports(
+            store,
+            salt=salt,
+            passing=passings(catalogue),
+            enabled=list(catalogue.by_name),
+            prices=configuration.PriceTable(config.prices),
+        ),
         scheduler=scheduler,
         closing=[part for part in opened if part is not None],
     )

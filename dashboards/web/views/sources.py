@@ -67,23 +67,28 @@ def selection_of(params: Mapping[str, str], site: Site) -> Selection:
 
 
 async def report_view(
-    request: Page, site: Site, template: str, title: str, *, read: Callable[..., Awaitable[Any]], **context: Any
+    request: Page,
+    site: Site,
+    template: str,
+    title: str,
+    *,
+    read: Callable[..., Awaitable[Any]],
+    read_costs: Callable[..., Awaitable[Any]] | None = None,
+    **context: Any,
 ) -> Template:
     """Render the view of a report, or what is wrong with the selection (status 400).
 
-    `read` is `SourceReports.report` or `SourceReports.gaps`.
+    `read` is `SourceReports.report` or `SourceReports.gaps`, `read_costs` is `SourceReports.costs`.
     """
-    wanted, report, problem = None, None, ""
+    wanted, report, costs, problem = None, None, None, ""
     try:
         wanted = selection_of(request.query_params, site)
         if wanted.app:
-            report = await read(
-                wanted.app,
-                wanted.metric or None,
-                since_s=float(round(wanted.period.seconds)),
-                until=None if wanted.period.live else wanted.period.until,
-                budget_s=BUDGET_S,
-            )
+            until = None if wanted.period.live else wanted.period.until
+            reading = {"since_s": float(round(wanted.period.seconds)), "until": until, "budget_s": BUDGET_S}
+            report = await read(wanted.app, wanted.metric or None, **reading)
+            if read_costs is not None and not wanted.source:
+                costs = await read_costs(wanted.app, wanted.metric or None, **reading)
     except UnknownMetricError as error:
         problem = f"metric: {error}"
     except HTTPException as error:
@@ -98,6 +103,7 @@ async def report_view(
         time_range=wanted.period,
         wanted=wanted,
         report=report,
+        costs=costs,
         problem=problem,
         apps=sorted({quality.app for quality in scored}),
         metrics=sorted({quality.metric for quality in scored} | {*DEFAULT_METRICS}),
@@ -105,6 +111,8 @@ async def report_view(
     )
 
 
+TRIALS_HAVE_A_PAGE = False
+"""Whether advice links to the form that starts a trial (`/trials/new`)."""
 ROWS = 100
 """Rows of the table; the API returns all sources."""
 
@@ -151,6 +159,8 @@ def source_view_handlers(site: Site) -> list[Any]:
             "sources.html",
             "Sources",
             read=site.sources.report,
+            read_costs=site.sources.costs,
+            trials_have_a_page=TRIALS_HAVE_A_PAGE,
             rows_of=rows_of,
             chart_of=chart_of,
             orders=TEXTS["orders"],

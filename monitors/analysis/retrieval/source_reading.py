@@ -8,11 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from cachetools import TTLCache
 
 from gaugeway.records import Evaluation, Sample
+from gaugeway.settings.shared import PriceTable
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import passage_names
@@ -20,7 +21,10 @@ from gaugeway.text.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.captured import check_metric
 from monitors.analysis.human_labels import Passings, default_passing
+from monitors.analysis.prompt_text import HASHED
+from monitors.analysis.retrieval.context_cost import ContextCostReport, context_costs
 from monitors.analysis.retrieval.coverage_gaps import GapReport, gaps_of, is_declined
+from monitors.analysis.retrieval.passage_use import PassageUse, passage_use
 from monitors.analysis.retrieval.sources import RetrievedExchange, Scope, SourceReport, reported
 from monitors.metrics.judged.passage_verdicts import PassageVerdicts, passage_verdicts
 
@@ -40,7 +44,6 @@ MAX_REPORTS = 16
 MAX_TOPICS = 12
 """Topics of a report, with the other questions."""
 _LONGEST_QUESTION = 300
-_HASHED = "blake2b:"
 _Key = tuple[str, str | None, float, float | None]
 """App, metric, length of the period in seconds, and its end (None for now)."""
 
@@ -54,6 +57,7 @@ class _Remembered:
     verdicts: PassageVerdicts | None
     declined: bool
     found_nothing: bool
+    use: PassageUse | None
 
 
 class Reports(NamedTuple):
@@ -61,13 +65,22 @@ class Reports(NamedTuple):
 
     sources: SourceReport
     gaps: GapReport
+    costs: ContextCostReport
+
+
+class Reading(TypedDict, total=False):
+    """A report's period, `since_s` seconds (a day) before `until`, a Unix time or now, and seconds to read in."""
+
+    since_s: float
+    until: float | None
+    budget_s: float
 
 
 class SourceReports:
     """Makes the reports of `sources` from a store; one at a time, each kept for a minute.
 
     Passages without id and source are named by a hash with `salt`. `passing` knows the thresholds of the metrics, of
-    which those in `enabled` run.
+    which those in `enabled` run. `prices` are the gateway's.
     """
 
     def __init__(
@@ -77,12 +90,14 @@ class SourceReports:
         salt: str = "",
         passing: Passings = default_passing,
         enabled: Collection[str] = (),
+        prices: PriceTable | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._salt = salt
         self._passing = passing
         self._enabled = enabled
+        self._prices = PriceTable({}) if prices is None else prices
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
         self._reports: TTLCache[_Key, Reports] = TTLCache(MAX_REPORTS, FRESH_S, timer=clock)
@@ -97,36 +112,24 @@ class SourceReports:
         """The passing rule of each metric."""
         return self._passing
 
-    async def report(
-        self,
-        app: str,
-        metric: str | None = None,
-        *,
-        since_s: float = DAY_S,
-        until: float | None = None,
-        budget_s: float = READING_S,
-    ) -> SourceReport:
+    async def report(self, app: str, metric: str | None = None, **reading: Unpack[Reading]) -> SourceReport:
         """Report the sources of `app`, by `metric` or the first usual one with scores.
 
-        The report is about the `since_s` seconds before `until`, a Unix time, or before now. Raises
-        UnknownMetricError, and the store's errors.
+        Raises UnknownMetricError, and the store's errors.
         """
-        return (await self._both((app, metric, since_s, until), budget_s)).sources
+        return (await self._all(app, metric, **reading)).sources
 
-    async def gaps(
-        self,
-        app: str,
-        metric: str | None = None,
-        *,
-        since_s: float = DAY_S,
-        until: float | None = None,
-        budget_s: float = READING_S,
-    ) -> GapReport:
+    async def gaps(self, app: str, metric: str | None = None, **reading: Unpack[Reading]) -> GapReport:
         """Report the questions without a good answer by topic, as `report` does the sources."""
-        return (await self._both((app, metric, since_s, until), budget_s)).gaps
+        return (await self._all(app, metric, **reading)).gaps
 
-    async def _both(self, key: _Key, budget_s: float) -> Reports:
-        app, metric, since_s, fixed_end = key
+    async def costs(self, app: str, metric: str | None = None, **reading: Unpack[Reading]) -> ContextCostReport:
+        """Report what the passages cost, of the exchanges that `report` is about."""
+        return (await self._all(app, metric, **reading)).costs
+
+    async def _all(self, app: str, metric: str | None, **reading: Unpack[Reading]) -> Reports:
+        since_s, fixed_end = reading.get("since_s", DAY_S), reading.get("until")
+        key = app, metric, since_s, fixed_end
         async with self._lock:
             if (known := self._reports.get(key)) is not None:
                 return known
@@ -134,7 +137,7 @@ class SourceReports:
             since = until - since_s
             if metric is not None:
                 await check_metric(self._store, metric, since=since, until=until, enabled=self._enabled)
-            found = await self._made(app, metric, since, until, time.monotonic() + budget_s)
+            found = await self._made(app, metric, since, until, time.monotonic() + reading.get("budget_s", READING_S))
             if not found.sources.pending:
                 self._reports[key] = found
             return found
@@ -199,7 +202,7 @@ class SourceReports:
 
     def _remember(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         now = self._clock()
-        question = "" if (sample.question or "").startswith(_HASHED) else sample.question or ""
+        question = "" if (sample.question or "").startswith(HASHED) else sample.question or ""
         self._known[sample.id] = _Remembered(
             read_at=now,
             settled=now - sample.started_at > SETTLED_S,
@@ -208,6 +211,7 @@ class SourceReports:
             verdicts=passage_verdicts(evaluations),
             declined=is_declined(sample, evaluations),
             found_nothing=sample.context_source != "none" and not sample.contexts,
+            use=passage_use(sample, evaluations, self._prices.of(sample.model)),
         )
         self._known.move_to_end(sample.id)
 
@@ -227,7 +231,7 @@ class SourceReports:
             for point in points
         ]
         by_subject = [replace(exchange, topic=broad.get(exchange.id, "")) for exchange in exchanges]
-        return Reports(reported(exchanges, scope), gaps_of(by_subject, scope))
+        return Reports(reported(exchanges, scope), gaps_of(by_subject, scope), context_costs(exchanges, scope))
 
 
 def _last_evaluations(points: Sequence[Point]) -> list[Point]:
@@ -254,4 +258,5 @@ def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExc
         contradicted=None if verdicts is None else verdicts.contradicted,
         declined=seen.declined,
         found_nothing=seen.found_nothing,
+        use=seen.use,
     )
