@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 from litestar import get
 from litestar.exceptions import ClientException
@@ -17,13 +17,12 @@ from monitors.analysis.ab_query import PERIOD, VersionQuery, compare_versions, p
 from monitors.analysis.captured import UnknownMetricError
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
 from monitors.analysis.judge_check import judge_checks
-from monitors.analysis.retrieval.source_reading import DAY_S, SourceReports
+from monitors.analysis.retrieval.source_reading import DAY_S, Reports, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.metrics.registry import zero_is_best
 
 Order: TypeAlias = Literal["named", "uses", "bad", "contradicted", "unused"]
 ORDERS: tuple[Order, ...] = ("named", "uses", "bad", "contradicted", "unused")
-_Report = TypeVar("_Report")
 _Seconds: TypeAlias = Annotated[float, QueryParameter(gt=0, description="length of the period, seconds")]
 _Until: TypeAlias = Annotated[
     float | None, QueryParameter(ge=0, le=1e10, description="end of the period, Unix time; without it, now")
@@ -32,6 +31,12 @@ _Until: TypeAlias = Annotated[
 
 def source_handlers(reports: SourceReports) -> list[Any]:
     """The handlers; the admin app guards them."""
+
+    async def read(app: str, metric: str | None, since_s: float, until: float | None) -> Reports:
+        try:
+            return await reports.read(app, metric, since_s=since_s, until=until)
+        except UnknownMetricError as error:
+            raise ClientException(f"metric: {error}") from error
 
     @get("/api/sources")
     async def sources(
@@ -44,7 +49,7 @@ def source_handlers(reports: SourceReports) -> list[Any]:
         order: Annotated[str, QueryParameter(pattern="^(named|uses|bad|contradicted|unused)$")] = "named",
         limit: Annotated[int, QueryParameter(ge=1, le=2000)] = 100,
     ) -> dict[str, Any]:
-        report = await _made(reports.report(app, metric, since_s=since_s, until=until))
+        report = (await read(app, metric, since_s, until)).sources
         total = len(report.sources)
         chosen = [listed for listed in ordered(report, order) if source in (None, listed.name)]  # type: ignore[arg-type]  # the pattern says so
         return asdict(replace(report, sources=tuple(chosen[:limit]))) | {"total_sources": total}
@@ -53,22 +58,15 @@ def source_handlers(reports: SourceReports) -> list[Any]:
     async def topics(
         *, app: FromQuery[str], metric: FromQuery[str | None] = None, since_s: _Seconds = DAY_S, until: _Until = None
     ) -> dict[str, Any]:
-        return asdict(await _made(reports.gaps(app, metric, since_s=since_s, until=until)))
+        return asdict((await read(app, metric, since_s, until)).gaps)
 
     @get("/api/context-costs")
     async def context_costs(
         *, app: FromQuery[str], metric: FromQuery[str | None] = None, since_s: _Seconds = DAY_S, until: _Until = None
     ) -> dict[str, Any]:
-        return asdict(await _made(reports.costs(app, metric, since_s=since_s, until=until)))
+        return asdict((await read(app, metric, since_s, until)).costs)
 
     return [sources, topics, context_costs]
-
-
-async def _made(report: Awaitable[_Report]) -> _Report:
-    try:
-        return await report
-    except UnknownMetricError as error:
-        raise ClientException(f"metric: {error}") from error
 
 
 def ordered(report: SourceReport, order: Order) -> list[Source]:

@@ -19,7 +19,7 @@ from gaugeway.text.passage_identity import id_or_source_of
 from monitors.analysis.retrieval.passage_use import PassageUse
 from monitors.analysis.retrieval.sources import RetrievedExchange, Scope
 from monitors.statistics.clusters import groups_of
-from monitors.statistics.confidence_sequence import closed_window, student
+from monitors.statistics.confidence_sequence import ALPHA, closed_window, student
 from monitors.statistics.weighted_mean import hajek
 
 Basis: TypeAlias = Literal["claims", "words"]
@@ -34,10 +34,6 @@ MAX_CANDIDATES = 8
 TOKENS_PER_CHARACTER = 0.25
 """For an app without any reported tokens: a rule of thumb for English."""
 TRIAL_PATH = "/trials/new"
-_ALPHA = 0.05
-_ANSWERS = 1000.0
-_FEWEST = 2
-"""Conversations, without any others, that an interval needs."""
 _BASES = {"claims": "by the claims that a judge found supported", "words": "by shared words alone, as no judge looked"}
 
 
@@ -258,8 +254,8 @@ class _Prompts:
             name=name,
             answers=int(answers.sum()),
             tokens=self._ratio(tokens, each, counted),
-            prompt_share=self._ratio(tokens, self._prompt, counted & np.isfinite(self._prompt)),
-            usd_per_1000=self._ratio(_ANSWERS * usd, each, answers & self._priced),
+            prompt_share=self._ratio(tokens, self._prompt, counted & (self._prompt > 0.0)),
+            usd_per_1000=self._ratio(1000.0 * usd, each, answers & self._priced),
             rests_on=self._share(on, answers & self.judged),
             rests_only_on=self._share(only, answers & self.judged),
         )
@@ -279,13 +275,11 @@ class _Prompts:
         mean = float((y / rates).sum() / (1.0 / rates).sum())
         ratio = float((x / rates).sum() / (1.0 / rates).sum()) / mean
         found = hajek((x - ratio * y) / mean, rates, self._clusters[chosen])
-        degrees = int(found.n_eff - 1.0 if found.degrees is None else found.degrees)
-        if degrees < 1 or (found.clusters or 0) < _FEWEST:
-            return Amount(value=_rounded(ratio), ci_low=None, ci_high=None, n=found.n)
-        half = student(_ALPHA, degrees) * found.sd / found.n_eff**0.5
-        return Amount(
-            value=_rounded(ratio), ci_low=_rounded(max(0.0, ratio - half)), ci_high=_rounded(ratio + half), n=found.n
-        )
+        degrees, low, high = int(found.n_eff - 1.0 if found.degrees is None else found.degrees), None, None
+        if degrees >= 1 and (found.clusters or 0) > 1:
+            half = student(ALPHA, degrees) * found.sd / found.n_eff**0.5
+            low, high = _rounded(max(0.0, ratio - half)), _rounded(ratio + half)
+        return Amount(value=_rounded(ratio), ci_low=low, ci_high=high, n=found.n)
 
     def _share(self, there: Flags, chosen: Flags) -> Amount | None:
         """Return the share of the chosen answers; None without any."""

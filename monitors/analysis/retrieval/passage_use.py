@@ -59,15 +59,9 @@ def passage_use(sample: Sample, evaluations: Sequence[Evaluation], price: Price 
     if sample.skip_reason not in ANSWERED or not sample.contexts:
         return None
     spans, seen, whole = _spans(sample)
-    lengths = [
-        sum(end - start for start, end in some)
-        if some
-        else None
-        if context.text.startswith(HASHED)
-        else len(context.text)
-        for some, context in zip(spans, sample.contexts, strict=True)
-    ]
-    known = [length for length in lengths if length is not None]
+    texts = [context.text for context in sample.contexts]
+    stored = all(some or not text.startswith(HASHED) for some, text in zip(spans, texts, strict=True))
+    lengths = [sum(end - start for start, end in some) or len(text) for some, text in zip(spans, texts, strict=True)]
     total, cached = _input_tokens(sample, price)
     share = cached / total if total else 0.0
     shares = [share] * len(spans)
@@ -78,7 +72,7 @@ def passage_use(sample: Sample, evaluations: Sequence[Evaluation], price: Price 
             for some, length in zip(spans, lengths, strict=True)
         ]
     return PassageUse(
-        characters=tuple(known) if len(known) == len(lengths) else None,
+        characters=tuple(lengths) if stored else None,
         seen=seen,
         whole=whole,
         input_tokens=total,
@@ -127,9 +121,8 @@ def _input_tokens(sample: Sample, price: Price | None) -> tuple[int | None, int]
     beside = cached + (usage.cache_write_tokens or 0)
     apart = beside > given
     if price is not None and sample.cost_usd is not None and cached:
-        within, added = (
-            price.usd(tokens, usage.output_tokens or 0, cached_tokens=cached) for tokens in (given, given + cached)
-        )
+        output = usage.output_tokens or 0
+        within, added = (price.usd(tokens, output, cached_tokens=cached) for tokens in (given, given + cached))
         if within != added:
             apart = abs(added - sample.cost_usd) < abs(within - sample.cost_usd)
     total = given + beside if apart else given

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple
 
 from cachetools import TTLCache
 
@@ -68,14 +68,6 @@ class Reports(NamedTuple):
     costs: ContextCostReport
 
 
-class Reading(TypedDict, total=False):
-    """A report's period, `since_s` seconds (a day) before `until`, a Unix time or now, and seconds to read in."""
-
-    since_s: float
-    until: float | None
-    budget_s: float
-
-
 class SourceReports:
     """Makes the reports of `sources` from a store; one at a time, each kept for a minute.
 
@@ -112,32 +104,29 @@ class SourceReports:
         """The passing rule of each metric."""
         return self._passing
 
-    async def report(self, app: str, metric: str | None = None, **reading: Unpack[Reading]) -> SourceReport:
-        """Report the sources of `app`, by `metric` or the first usual one with scores.
+    async def read(
+        self,
+        app: str,
+        metric: str | None = None,
+        *,
+        since_s: float = DAY_S,
+        until: float | None = None,
+        budget_s: float = READING_S,
+    ) -> Reports:
+        """Report the sources of `app`, its gaps and its costs, by `metric` or the first usual one with scores.
 
-        Raises UnknownMetricError, and the store's errors.
+        The reports are about the `since_s` seconds before `until`, a Unix time, or before now. Raises
+        UnknownMetricError, and the store's errors.
         """
-        return (await self._all(app, metric, **reading)).sources
-
-    async def gaps(self, app: str, metric: str | None = None, **reading: Unpack[Reading]) -> GapReport:
-        """Report the questions without a good answer by topic, as `report` does the sources."""
-        return (await self._all(app, metric, **reading)).gaps
-
-    async def costs(self, app: str, metric: str | None = None, **reading: Unpack[Reading]) -> ContextCostReport:
-        """Report what the passages cost, of the exchanges that `report` is about."""
-        return (await self._all(app, metric, **reading)).costs
-
-    async def _all(self, app: str, metric: str | None, **reading: Unpack[Reading]) -> Reports:
-        since_s, fixed_end = reading.get("since_s", DAY_S), reading.get("until")
-        key = app, metric, since_s, fixed_end
+        key = app, metric, since_s, until
         async with self._lock:
             if (known := self._reports.get(key)) is not None:
                 return known
-            until = self._clock() if fixed_end is None else fixed_end
+            until = self._clock() if until is None else until
             since = until - since_s
             if metric is not None:
                 await check_metric(self._store, metric, since=since, until=until, enabled=self._enabled)
-            found = await self._made(app, metric, since, until, time.monotonic() + reading.get("budget_s", READING_S))
+            found = await self._made(app, metric, since, until, time.monotonic() + budget_s)
             if not found.sources.pending:
                 self._reports[key] = found
             return found
