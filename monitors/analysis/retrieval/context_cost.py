@@ -329,8 +329,9 @@ def _in_words(advice: Advice, report: ContextCostReport) -> str:
         price = f"{_figure(usd, 2 if usd.value >= 1.0 else 4)} USD per 1,000 answers"
     saving = "an unknown number of tokens"
     if saved.tokens is not None:
-        tokens = ("estimated, " if report.estimated else "") + _figure(saved.tokens, 0)
-        saving = f"{_figure(saved.prompt_share, 1, percent=True)} of the prompt ({tokens} tokens an answer; {price})"
+        how = "" if not report.estimated else "partly estimated, " if report.measured else "estimated, "
+        tokens = f"{how}{_figure(saved.tokens, 0)} tokens an answer"
+        saving = f"{_figure(saved.prompt_share, 1, percent=True)} of the prompt ({tokens}; {price})"
     rests = f"It is unknown how many answers rested on {which}"
     if saved.rests_on is not None and report.basis is not None:
         on, only = (_figure(share, 1, percent=True) for share in (saved.rests_on, saved.rests_only_on))
