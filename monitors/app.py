@@ -152,11 +152,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         engine=engine,
         redactor=redactor,
         sources=SourceReports(
-            store,
-            salt=salt,
-            passing=passings(catalogue),
-            enabled=list(catalogue.by_name),
-            prices=configuration.PriceTable(config.prices),
+            store, config.prices, salt=salt, passing=passings(catalogue), enabled=[*catalogue.by_name]
         ),
         scheduler=scheduler,
         closing=[part for part in opened if part is not None],

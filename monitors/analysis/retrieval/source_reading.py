@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cachetools import TTLCache
 
 from gaugeway.records import Evaluation, Sample
-from gaugeway.settings.shared import PriceTable
+from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import passage_names
@@ -78,18 +78,18 @@ class SourceReports:
     def __init__(
         self,
         store: Store,
+        prices: Mapping[str, Price] | None = None,
         *,
         salt: str = "",
         passing: Passings = default_passing,
         enabled: Collection[str] = (),
-        prices: PriceTable | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._salt = salt
         self._passing = passing
         self._enabled = enabled
-        self._prices = PriceTable({}) if prices is None else prices
+        self._prices = PriceTable(prices or {})
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
         self._reports: TTLCache[_Key, Reports] = TTLCache(MAX_REPORTS, FRESH_S, timer=clock)

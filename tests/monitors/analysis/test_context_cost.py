@@ -11,7 +11,7 @@ import pytest
 from litestar import Litestar
 
 from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Usage
-from gaugeway.settings.shared import Price, PriceTable
+from gaugeway.settings.shared import Price
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from monitors.analysis.retrieval.context_cost import (
     MAX_COSTED_SOURCES,
@@ -288,7 +288,7 @@ async def client_of(path, some, **options):
 
 
 async def test_the_api_reports_at_the_configured_prices_and_as_described(tmp_path):
-    prices = PriceTable({"m-*": Price(input=2.0, output=8.0, cached=0.5)})
+    prices = {"m-*": Price(input=2.0, output=8.0, cached=0.5)}
     async with client_of(tmp_path, map(stored, range(1, 7)), prices=prices) as client:
         answer = await client.get("/api/context-costs", params={"app": "shop"})
         wrong, nameless = [
