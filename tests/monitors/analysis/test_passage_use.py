@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
+from gaugeway.demo.rag import PROMPT as PROMPT_OF_DEMO
+from gaugeway.demo.rag import Index, handbook, questions
 from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Skipped, ToolChecks, Usage
 from gaugeway.settings.bounds import MAX_PARTS
 from gaugeway.settings.shared import Price
@@ -155,3 +158,26 @@ def test_a_sentence_rests_on_the_passage_with_most_of_its_words_if_it_has_half_o
     found = use(sample(), evaluation(sentence(0.9, 1), sentence(0.2, 0), metric="lexical_groundedness"))
     assert found.sentences == Support((frozenset({1}),), 0.5)
     assert found.claims is None
+
+
+def test_shares_of_characters_are_close_to_those_of_tokens():
+    """On the demo's prompts, whose tokens are words: docs/how-to/spend-less-on-context.md has the figures."""
+    index, errors = Index(handbook()), []
+    for asked in questions():
+        passages = [document.text for document in index.search(asked.question)]
+        prompt = PROMPT_OF_DEMO.format(question=asked.question, context="\n\n".join(passages))
+        spans = [(prompt.index(text), prompt.index(text) + len(text)) for text in passages]
+        parts = [
+            PromptPart(role="user", kind="passage", start=start, end=end, passage=place)
+            for place, (start, end) in enumerate(spans)
+        ]
+        parts.append(PromptPart(role="user", kind="instructions", start=spans[-1][1], end=len(prompt)))
+        about = {
+            "contexts": tuple(Context(text=text) for text in passages),
+            "capture": CaptureInfo(source="tags", parts=tuple(parts)),
+        }
+        found = use(sample(usage=Usage(input_tokens=len(prompt.split())), **about))
+        for text, characters in zip(passages, found.characters, strict=True):
+            errors.append(characters * found.input_tokens / found.seen / len(text.split()) - 1.0)
+    assert -0.04 < fmean(errors) < 0.0
+    assert max(map(abs, errors)) < 0.13
