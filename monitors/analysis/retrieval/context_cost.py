@@ -33,6 +33,8 @@ MAX_CANDIDATES = 8
 """Values of k that advice is given for, spread evenly below the usual one."""
 TOKENS_PER_CHARACTER = 0.25
 """For an app without any reported tokens: a rule of thumb for English."""
+FEWEST_CONVERSATIONS = 5
+"""Conversations with the rarer outcome that show how alike the answers of one are; with fewer they count as one."""
 TRIAL_PATH = "/trials/new"
 _BASES = {"claims": "by the claims that a judge found supported", "words": "by shared words alone, as no judge looked"}
 
@@ -287,7 +289,7 @@ class _Prompts:
             return None
         rates, clusters = self._support_rates[chosen], self._clusters[chosen]
         found = hajek(there[chosen].astype(np.float64), rates, clusters)
-        if not found.sd or found.clusters == 1:  # how alike answers of a conversation are does not show: entirely
+        if min(np.unique(clusters[there[chosen] == flag]).size for flag in (True, False)) < FEWEST_CONVERSATIONS:
             sums = np.bincount(np.unique(clusters, return_inverse=True)[1], 1.0 / rates)
             found = replace(found, n_eff=float(sums.sum() ** 2 / (sums**2).sum()))
         low, high = closed_window(found)

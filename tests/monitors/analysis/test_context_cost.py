@@ -236,7 +236,9 @@ def answers_of(seed, share):
     return found
 
 
-@pytest.mark.parametrize(("share", "seeds"), [(0.0, range(50)), (0.1, range(100, 200)), (0.4, range(200, 300))])
+@pytest.mark.parametrize(
+    ("share", "seeds"), [(0.0, range(30)), (0.05, range(50, 110)), (0.1, range(150, 210)), (0.4, range(250, 310))]
+)
 def test_intervals_cover_the_truth(share, seeds):
     covered, priced = 0, 0
     for seed in seeds:
@@ -320,3 +322,12 @@ async def test_without_prices_usd_is_unknown(tmp_path):
         report = (await client.get("/api/context-costs", params={"app": "shop"})).json()
     assert report["positions"][0]["usd_per_1000"] is None
     assert report["positions"][0]["tokens"]["value"] == 75.0
+
+
+def test_evidence_of_a_rarer_metric_weighs_by_its_own_rate():
+    """Costs are from all answers that were read; of what they rest on, a judge saw fewer."""
+    often = [exchange(n, (40,), claims=Support((frozenset({0}),), 0.2)) for n in range(4)]
+    always = [exchange(n, (40,), claims=Support((), 1.0)) for n in range(4, 24)]
+    (position,) = costs(*often, *always).positions
+    assert position.rests_on.value == pytest.approx(0.5)
+    assert (position.tokens.value, position.tokens.n) == (10.0, 24)
