@@ -157,7 +157,9 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         judging=judging,
         engine=engine,
         redactor=redactor,
-        sources=SourceReports(store, salt=salt, passing=passings(catalogue), enabled=list(catalogue.by_name)),
+        sources=SourceReports(
+            store, config.prices, salt=salt, passing=passings(catalogue), enabled=[*catalogue.by_name]
+        ),
         scheduler=scheduler,
         closing=[part for part in opened if part is not None],
     )

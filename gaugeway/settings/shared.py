@@ -383,14 +383,14 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The configuration file as the monitors read it: the gateway's tables are ignored."""
+    """The configuration file as the monitors read it: the gateway's tables are ignored, but for its prices."""
 
     gateway: dict[str, Any] = msgspec.field(default_factory=dict)
     upstreams: tuple[dict[str, Any], ...] = ()
     routing: dict[str, Any] = msgspec.field(default_factory=dict)
     keys: dict[str, Any] = msgspec.field(default_factory=dict)
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
-    prices: dict[str, Any] = msgspec.field(default_factory=dict)
+    prices: dict[str, Price] = msgspec.field(default_factory=dict)
     cache: dict[str, Any] = msgspec.field(default_factory=dict)
     capture: Sampled = Sampled()
 

@@ -29,6 +29,7 @@ from monitors.analysis.datasets import Added, DatasetVersion
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.judge_check import JudgeCheck
 from monitors.analysis.quality import Quality
+from monitors.analysis.retrieval.context_cost import ContextCostReport
 from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
@@ -42,7 +43,7 @@ _BODIES = (NewAck, NewMatcher, NewRows, NewSilence)
 _ANSWERS = (
     *(Ack, Alert, Captured, Compared, UndeliveredNotification, Failed, GapReport, JudgeCheck, Labelled, Point, Quality),
     *(Repeatability, Sample, Score, SeriesAnswer, Silence, Skipped, SourceReport, StoredTemplate, Supplement),
-    *(Version, StreamStatus, Added, DatasetVersion, TrialReport),
+    *(Version, StreamStatus, Added, DatasetVersion, ContextCostReport, TrialReport),
 )
 _GUARDS = (401, 403, 429)
 SAMPLE_NAMES = {"conversation": "conversation_id"}

@@ -17,7 +17,7 @@ from monitors.analysis.ab_query import PERIOD, VersionQuery, compare_versions, p
 from monitors.analysis.captured import UnknownMetricError
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
 from monitors.analysis.judge_check import judge_checks
-from monitors.analysis.retrieval.source_reading import DAY_S, SourceReports
+from monitors.analysis.retrieval.source_reading import DAY_S, Reports, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.metrics.registry import zero_is_best
 
@@ -32,6 +32,12 @@ _Until: TypeAlias = Annotated[
 def source_handlers(reports: SourceReports) -> list[Any]:
     """The handlers; the admin app guards them."""
 
+    async def read(app: str, metric: str | None, since_s: float, until: float | None) -> Reports:
+        try:
+            return await reports.read(app, metric, since_s=since_s, until=until)
+        except UnknownMetricError as error:
+            raise ClientException(f"metric: {error}") from error
+
     @get("/api/sources")
     async def sources(
         *,
@@ -43,10 +49,7 @@ def source_handlers(reports: SourceReports) -> list[Any]:
         order: Annotated[str, QueryParameter(pattern="^(named|uses|bad|contradicted|unused)$")] = "named",
         limit: Annotated[int, QueryParameter(ge=1, le=2000)] = 100,
     ) -> dict[str, Any]:
-        try:
-            report = await reports.report(app, metric, since_s=since_s, until=until)
-        except UnknownMetricError as error:
-            raise ClientException(f"metric: {error}") from error
+        report = (await read(app, metric, since_s, until)).sources
         total = len(report.sources)
         chosen = [listed for listed in ordered(report, order) if source in (None, listed.name)]  # type: ignore[arg-type]  # the pattern says so
         return asdict(replace(report, sources=tuple(chosen[:limit]))) | {"total_sources": total}
@@ -55,12 +58,15 @@ def source_handlers(reports: SourceReports) -> list[Any]:
     async def topics(
         *, app: FromQuery[str], metric: FromQuery[str | None] = None, since_s: _Seconds = DAY_S, until: _Until = None
     ) -> dict[str, Any]:
-        try:
-            return asdict(await reports.gaps(app, metric, since_s=since_s, until=until))
-        except UnknownMetricError as error:
-            raise ClientException(f"metric: {error}") from error
+        return asdict((await read(app, metric, since_s, until)).gaps)
 
-    return [sources, topics]
+    @get("/api/context-costs")
+    async def context_costs(
+        *, app: FromQuery[str], metric: FromQuery[str | None] = None, since_s: _Seconds = DAY_S, until: _Until = None
+    ) -> dict[str, Any]:
+        return asdict((await read(app, metric, since_s, until)).costs)
+
+    return [sources, topics, context_costs]
 
 
 def ordered(report: SourceReport, order: Order) -> list[Source]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from dashboards.web.toolbar import TimeRange, time_range
 from gaugeway.records import Sample
 from monitors.analysis.captured import UnknownMetricError
 from monitors.analysis.retrieval.coverage_gaps import OTHERS, TopicGaps
-from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, SourceReports
+from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, Reports, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.api.reports import ORDERS, Order, ordered
 
@@ -67,23 +68,24 @@ def selection_of(params: Mapping[str, str], site: Site) -> Selection:
 
 
 async def report_view(
-    request: Page, site: Site, template: str, title: str, *, read: Callable[..., Awaitable[Any]], **context: Any
+    request: Page, site: Site, template: str, title: str, *, shown: Callable[[Reports], Any], **context: Any
 ) -> Template:
     """Render the view of a report, or what is wrong with the selection (status 400).
 
-    `read` is `SourceReports.report` or `SourceReports.gaps`.
+    Of the reports it shows the `shown` one, and perhaps the costs.
     """
-    wanted, report, problem = None, None, ""
+    wanted, report, costs, problem = None, None, None, ""
     try:
         wanted = selection_of(request.query_params, site)
         if wanted.app:
-            report = await read(
+            reports = await site.sources.read(
                 wanted.app,
                 wanted.metric or None,
                 since_s=float(round(wanted.period.seconds)),
                 until=None if wanted.period.live else wanted.period.until,
                 budget_s=BUDGET_S,
             )
+            report, costs = shown(reports), reports.costs
     except UnknownMetricError as error:
         problem = f"metric: {error}"
     except HTTPException as error:
@@ -98,6 +100,7 @@ async def report_view(
         time_range=wanted.period,
         wanted=wanted,
         report=report,
+        costs=costs,
         problem=problem,
         apps=sorted({quality.app for quality in scored}),
         metrics=sorted({quality.metric for quality in scored} | {*DEFAULT_METRICS}),
@@ -105,6 +108,8 @@ async def report_view(
     )
 
 
+TRIALS_HAVE_A_PAGE = False
+"""Whether advice links to the form that starts a trial (`/trials/new`)."""
 ROWS = 100
 """Rows of the table; the API returns all sources."""
 
@@ -150,7 +155,8 @@ def source_view_handlers(site: Site) -> list[Any]:
             site,
             "sources.html",
             "Sources",
-            read=site.sources.report,
+            shown=attrgetter("sources"),
+            trials_have_a_page=TRIALS_HAVE_A_PAGE,
             rows_of=rows_of,
             chart_of=chart_of,
             orders=TEXTS["orders"],
@@ -177,7 +183,7 @@ def topic_handlers(site: Site) -> list[Any]:
     @get("/topics")
     async def topics(request: Page) -> Template:
         return await report_view(
-            request, site, "topics.html", "Topics", read=site.sources.gaps, chart_of=gaps_chart, gaps=GAP_WORDS
+            request, site, "topics.html", "Topics", shown=attrgetter("gaps"), chart_of=gaps_chart, gaps=GAP_WORDS
         )
 
     return [topics]

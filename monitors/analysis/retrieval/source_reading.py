@@ -13,6 +13,7 @@ from typing import NamedTuple
 from cachetools import TTLCache
 
 from gaugeway.records import Evaluation, Sample
+from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import passage_names
@@ -20,7 +21,10 @@ from gaugeway.text.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.captured import check_metric
 from monitors.analysis.human_labels import Passings, default_passing
+from monitors.analysis.prompt_text import HASHED
+from monitors.analysis.retrieval.context_cost import ContextCostReport, context_costs
 from monitors.analysis.retrieval.coverage_gaps import GapReport, gaps_of, is_declined
+from monitors.analysis.retrieval.passage_use import PassageUse, passage_use
 from monitors.analysis.retrieval.sources import RetrievedExchange, Scope, SourceReport, reported
 from monitors.metrics.judged.passage_verdicts import PassageVerdicts, passage_verdicts
 
@@ -40,7 +44,6 @@ MAX_REPORTS = 16
 MAX_TOPICS = 12
 """Topics of a report, with the other questions."""
 _LONGEST_QUESTION = 300
-_HASHED = "blake2b:"
 _Key = tuple[str, str | None, float, float | None]
 """App, metric, length of the period in seconds, and its end (None for now)."""
 
@@ -54,6 +57,7 @@ class _Remembered:
     verdicts: PassageVerdicts | None
     declined: bool
     found_nothing: bool
+    use: PassageUse | None
 
 
 class Reports(NamedTuple):
@@ -61,18 +65,20 @@ class Reports(NamedTuple):
 
     sources: SourceReport
     gaps: GapReport
+    costs: ContextCostReport
 
 
 class SourceReports:
     """Makes the reports of `sources` from a store; one at a time, each kept for a minute.
 
     Passages without id and source are named by a hash with `salt`. `passing` knows the thresholds of the metrics, of
-    which those in `enabled` run.
+    which those in `enabled` run. `prices` are the gateway's.
     """
 
     def __init__(
         self,
         store: Store,
+        prices: Mapping[str, Price] | None = None,
         *,
         salt: str = "",
         passing: Passings = default_passing,
@@ -83,6 +89,7 @@ class SourceReports:
         self._salt = salt
         self._passing = passing
         self._enabled = enabled
+        self._prices = PriceTable(prices or {})
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
         self._reports: TTLCache[_Key, Reports] = TTLCache(MAX_REPORTS, FRESH_S, timer=clock)
@@ -97,7 +104,7 @@ class SourceReports:
         """The passing rule of each metric."""
         return self._passing
 
-    async def report(
+    async def read(
         self,
         app: str,
         metric: str | None = None,
@@ -105,32 +112,17 @@ class SourceReports:
         since_s: float = DAY_S,
         until: float | None = None,
         budget_s: float = READING_S,
-    ) -> SourceReport:
-        """Report the sources of `app`, by `metric` or the first usual one with scores.
+    ) -> Reports:
+        """Report the sources of `app`, its gaps and its costs, by `metric` or the first usual one with scores.
 
-        The report is about the `since_s` seconds before `until`, a Unix time, or before now. Raises
+        The reports are about the `since_s` seconds before `until`, a Unix time, or before now. Raises
         UnknownMetricError, and the store's errors.
         """
-        return (await self._both((app, metric, since_s, until), budget_s)).sources
-
-    async def gaps(
-        self,
-        app: str,
-        metric: str | None = None,
-        *,
-        since_s: float = DAY_S,
-        until: float | None = None,
-        budget_s: float = READING_S,
-    ) -> GapReport:
-        """Report the questions without a good answer by topic, as `report` does the sources."""
-        return (await self._both((app, metric, since_s, until), budget_s)).gaps
-
-    async def _both(self, key: _Key, budget_s: float) -> Reports:
-        app, metric, since_s, fixed_end = key
+        key = app, metric, since_s, until
         async with self._lock:
             if (known := self._reports.get(key)) is not None:
                 return known
-            until = self._clock() if fixed_end is None else fixed_end
+            until = self._clock() if until is None else until
             since = until - since_s
             if metric is not None:
                 await check_metric(self._store, metric, since=since, until=until, enabled=self._enabled)
@@ -199,7 +191,7 @@ class SourceReports:
 
     def _remember(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         now = self._clock()
-        question = "" if (sample.question or "").startswith(_HASHED) else sample.question or ""
+        question = "" if (sample.question or "").startswith(HASHED) else sample.question or ""
         self._known[sample.id] = _Remembered(
             read_at=now,
             settled=now - sample.started_at > SETTLED_S,
@@ -208,6 +200,7 @@ class SourceReports:
             verdicts=passage_verdicts(evaluations),
             declined=is_declined(sample, evaluations),
             found_nothing=sample.context_source != "none" and not sample.contexts,
+            use=passage_use(sample, evaluations, self._prices.of(sample.model)),
         )
         self._known.move_to_end(sample.id)
 
@@ -227,7 +220,7 @@ class SourceReports:
             for point in points
         ]
         by_subject = [replace(exchange, topic=broad.get(exchange.id, "")) for exchange in exchanges]
-        return Reports(reported(exchanges, scope), gaps_of(by_subject, scope))
+        return Reports(reported(exchanges, scope), gaps_of(by_subject, scope), context_costs(exchanges, scope))
 
 
 def _last_evaluations(points: Sequence[Point]) -> list[Point]:
@@ -254,4 +247,5 @@ def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExc
         contradicted=None if verdicts is None else verdicts.contradicted,
         declined=seen.declined,
         found_nothing=seen.found_nothing,
+        use=seen.use,
     )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from monitors.analysis.retrieval.passage_use import PassageUse
 from monitors.statistics.agreement import wilson
 from monitors.statistics.attribution import (
     ALPHA,
@@ -38,7 +39,8 @@ class RetrievedExchange:
     `score`, in [0, 1], is the metric's on the "higher is better" scale, None without one; `passed` compares it with the
     metric's threshold. `rate` is the probability, in (0, 1], with which the metric was computed for the exchange.
     `cited` and `contradicted` are indexes of passages, None where no judge looked. `declined`: the answer does not
-    answer; `found_nothing`: the retrieval found no passages.
+    answer; `found_nothing`: the retrieval found no passages. `use` is how an answer used its passages; None without
+    any.
     """
 
     id: str
@@ -55,6 +57,7 @@ class RetrievedExchange:
     contradicted: frozenset[int] | None = None
     declined: bool = False
     found_nothing: bool = False
+    use: PassageUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

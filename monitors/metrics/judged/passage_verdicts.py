@@ -40,10 +40,10 @@ def passage_verdicts(evaluations: Iterable[Evaluation]) -> PassageVerdicts | Non
             if verdict is not None and "contexts" in item:
                 cited = set() if cited is None else cited
             if verdict == "supported" and cited is not None:
-                cited.update(_places(item))
+                cited.update(places(item))
             elif verdict == "contradicted" or item.get("contradicted") is True:
                 conflict = True
-                contradicted.update(_places(item))
+                contradicted.update(places(item))
     if not judged:
         return None
     return PassageVerdicts(
@@ -53,7 +53,7 @@ def passage_verdicts(evaluations: Iterable[Evaluation]) -> PassageVerdicts | Non
     )
 
 
-def _places(item: Mapping[str, Any]) -> list[int]:
+def places(item: Mapping[str, Any]) -> list[int]:
     """Return the passages that a piece of evidence names: of a claim its `contexts`, of a passage its `context`."""
     listed = item.get("contexts")
     found = listed if isinstance(listed, list | tuple) else [item.get("context")]

@@ -170,7 +170,7 @@ async def test_exchanges_are_read_with_ids_hashes_and_citations(tmp_path):
     async with reports_of(
         tmp_path, [stored(1, GOOD), stored(2, GOOD, BARE, value=0.2), stored(3, value=Skipped("no_contexts"))]
     ) as some:
-        shop, bank = await some.report("shop"), await some.report("bank")
+        shop, bank = (await some.read("shop")).sources, (await some.read("bank")).sources
     assert (shop.metric, shop.read, shop.with_passages, shop.scored, shop.bad, shop.complete) == (
         *("faithfulness", 3, 2, 2, 1),
         True,
@@ -186,7 +186,7 @@ async def test_where_no_judge_scores_the_lexical_metric_is_used_and_thresholds_a
         [stored(1, GOOD, metric="lexical_groundedness", value=0.6)],
         passing=lambda _: Passing(threshold=0.5, flipped=False),
     ) as some:
-        found = await some.report("shop")
+        found = (await some.read("shop")).sources
     assert (found.metric, found.scored, found.bad) == ("lexical_groundedness", 1, 0)
 
 
@@ -196,9 +196,9 @@ async def test_what_was_read_within_the_budget_is_reported_as_incomplete_and_the
     monkeypatch.setattr(source_reading, "IN_A_ROW", 10)
 
     async with reports_of(tmp_path, [stored(number, GOOD) for number in range(1, 26)]) as some:
-        first = await some.report("shop", budget_s=0.0)
+        first = (await some.read("shop", budget_s=0.0)).sources
         for _ in range(2):
-            last = await some.report("shop", budget_s=0.0)
+            last = (await some.read("shop", budget_s=0.0)).sources
     assert (first.read, first.complete, first.pending) == (10, False, 15)
     assert (last.read, last.complete, last.pending) == (25, True, 0)
 
@@ -207,7 +207,7 @@ async def test_of_busy_apps_the_latest_exchanges_of_each_part_of_the_window_are_
     monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 24)
 
     async with reports_of(tmp_path, [stored(number / 6, GOOD) for number in range(120)]) as some:
-        found = await some.report("shop", since_s=1200.0)
+        found = (await some.read("shop", since_s=1200.0)).sources
     assert (found.read, found.complete, found.pending) == (24, False, 0)
     assert [part.uses for part in found.sources[0].trend] == [2] * 12
 
@@ -226,7 +226,7 @@ async def test_what_a_part_of_the_window_does_not_use_goes_to_the_others(
     monkeypatch.setattr(source_reading, "MAX_EXCHANGES", 24)
 
     async with reports_of(tmp_path, [stored(number + 0.001, GOOD) for number in minutes]) as some:
-        found = await some.report("shop", since_s=3600.0)
+        found = (await some.read("shop", since_s=3600.0)).sources
     assert (found.read, found.complete, found.pending) == (read, complete, 0)
     assert found.sources[0].trend[1].uses == sum(50.0 <= one < 55.0 for one in minutes)
 

@@ -160,3 +160,48 @@ async def test_a_past_period_has_its_own_report_and_the_picker_keeps_the_selecti
     assert "/sources?app=shop&order=uses&since=7d" in links
     assert "/sources?app=shop&since=4d&until=2d&source=old.md" in links
     assert "No question of this app was evaluated" not in topics.words
+
+
+async def test_the_costs_of_passages_are_shown_with_what_is_estimated_and_unknown(tmp_path):
+    async with world(tmp_path) as w:
+        await fill(w, EVIL, n=24)
+        page, topics = await w.page("/sources?app=shop"), await w.page("/topics?app=shop")
+        one = await w.page("/sources?app=shop&source=doc-1")
+    assert "What the context costs" in page.words
+    assert (
+        "Of 24 answers with passages, usually 1: tokens from the provider's usage for 0, estimated from" in page.words
+    )
+    assert "characters for 24. What answers rest on is unknown" in page.words
+    assert "Position 1 24 2" in page.words
+    assert "Leaving out doc-1 saves an unknown share of the prompt (estimated, " in page.words
+    assert "USD unknown: the model has no price" in page.words
+    assert "gaugeway trial start without-doc-1 --app shop --candidate drop_source=doc-1" in page.words
+    assert "Not tried yet: start a trial." in page.words
+    assert not page.all("img")
+    assert not [link for link in page.all("a") if link["href"].startswith("/trials")]
+    assert "What the context costs" not in topics.words
+    assert "What the context costs" not in one.words
+
+
+async def test_once_trials_have_a_page_advice_leads_to_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("dashboards.web.views.sources.TRIALS_HAVE_A_PAGE", True)
+    async with world(tmp_path) as w:
+        await fill(w, n=6)
+        page = await w.page("/sources?app=shop")
+    assert "/trials/new?app=shop&drop_source=doc-1" in [link["href"] for link in page.all("a")]
+    assert "gaugeway trial start" not in page.words
+
+
+async def test_claims_and_shared_words_are_named_as_what_the_shares_rest_on(tmp_path):
+    contexts = (Context(text="It is so.", id="a"), Context(text="It is not so.", id="b"))
+    judged = {"claim": "It is so.", "verdict": "supported", "contexts": [0]}
+    shared = {"sentence": "It is so.", "score": 1.0, "context": 0}
+    async with world(tmp_path) as w:
+        for app, metric, item in (("shop", "faithfulness", judged), ("desk", "lexical_groundedness", shared)):
+            sample = await w.add(0.5, contexts=contexts, context_source="explicit", app=app)
+            score = Score(0.5, "", (item,))
+            await w.store.add(sample, [Evaluation(sample_id=sample.id, metric=metric, version="2", outcome=score)])
+        await w.look()
+        shop, desk = await w.page("/sources?app=shop"), await w.page("/sources?app=desk")
+    assert "What answers rest on is from the claims that a judge found supported in 1 answer." in shop.words
+    assert "from the words alone that 1 answer shared with passages, as no judge looked" in desk.words
