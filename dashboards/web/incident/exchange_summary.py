@@ -14,6 +14,7 @@ from dashboards.web.format import shortened
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.signals import SIGNALS
 from monitors.alerting.stored_exchanges import faults_of
+from monitors.analysis.captured import SEPARATOR
 from monitors.analysis.human_labels import Passings
 
 _EVIDENCE = 4000
@@ -30,6 +31,33 @@ class Line:
     reason: str = ""
     detail: str = ""
     evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateAnswer:
+    """What the candidate `arm` of a trial answered to the exchange's question, with its scores by metric."""
+
+    trial: str
+    arm: str
+    text: str
+    scores: dict[str, float]
+
+
+def candidate_answers(evaluations: Sequence[Evaluation]) -> tuple[list[CandidateAnswer], list[Evaluation]]:
+    """The answers of trials' candidates, which stand in the evidence of their scores, and all other evaluations."""
+    answers: dict[tuple[str, str], CandidateAnswer] = {}
+    others = []
+    for evaluation in evaluations:
+        metric, _, of = evaluation.metric.partition(SEPARATOR)
+        said = evaluation.outcome.evidence[-1:] if isinstance(evaluation.outcome, Score) else ()
+        about = {name: str(item.get(name, "")) for item in said for name in ("trial", "arm", "answer")}
+        if not of or of != f"{about.get('trial')}.{about.get('arm')}":
+            others.append(evaluation)
+            continue
+        trial, arm, text = about.values()
+        answer = CandidateAnswer(trial=trial, arm=arm, text=text, scores={})
+        answers.setdefault((trial, arm), answer).scores[metric] = evaluation.outcome.value
+    return list(answers.values()), others
 
 
 def line_of(evaluation: Evaluation) -> Line:
