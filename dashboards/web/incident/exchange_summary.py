@@ -49,14 +49,14 @@ def candidate_answers(evaluations: Sequence[Evaluation]) -> tuple[list[Candidate
     others = []
     for evaluation in evaluations:
         metric, _, of = evaluation.metric.partition(SEPARATOR)
-        said = evaluation.outcome.evidence[-1:] if isinstance(evaluation.outcome, Score) else ()
-        about = {name: str(item.get(name, "")) for item in said for name in ("trial", "arm", "answer")}
-        if not of or of != f"{about.get('trial')}.{about.get('arm')}":
+        outcome = evaluation.outcome
+        said = outcome.evidence[-1] if isinstance(outcome, Score) and outcome.evidence else {}
+        trial, arm, text = (str(said.get(name, "")) for name in ("trial", "arm", "answer"))
+        if isinstance(outcome, Score) and of and of == f"{trial}.{arm}":
+            answer = CandidateAnswer(trial=trial, arm=arm, text=text, scores={})
+            answers.setdefault((trial, arm), answer).scores[metric] = outcome.value
+        else:
             others.append(evaluation)
-            continue
-        trial, arm, text = about.values()
-        answer = CandidateAnswer(trial=trial, arm=arm, text=text, scores={})
-        answers.setdefault((trial, arm), answer).scores[metric] = evaluation.outcome.value
     return list(answers.values()), others
 
 

@@ -114,11 +114,12 @@ def wanted_of(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]
         arm["max_contexts"] = int(most) if most.is_integer() else most
     if "temperature" in numbers:
         arm["params"] = {"temperature": numbers["temperature"]}
-    prices = {side: numbers[f"price_{side}"] for side in ("input", "output") if f"price_{side}" in numbers}
+    prices = {name.removeprefix("price_"): numbers[name] for name in ("price_input", "price_output") if name in numbers}
     if len(prices) == 1:
         wrong["price_output" if "input" in prices else "price_input"] = "is needed beside the other price"
     arm |= {"price": prices} if prices else {}
-    given = {name: typed[name] for name in ("name", "app", "primary")} | {"send": typed["send"] or None}
+    given: dict[str, Any] = {name: typed[name] for name in ("name", "app", "primary")}
+    given["send"] = typed["send"] or None
     given |= {name: numbers[name] for name in ("margin", "usd", "judge_usd", "days") if name in numbers}
     return given | {"arms": [arm]}, wrong
 
