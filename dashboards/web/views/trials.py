@@ -218,6 +218,7 @@ def trial_view_handlers(site: Site) -> list[Any]:
             report=report,
             sentence=sentence_of(report),
             arms=[await arm_view(site, report, arm) for arm in report.arms],
+            lost=list(dict.fromkeys(loss.exchange for arm in report.arms for loss in arm.losses)),
             here=_address(name),
             ends=_ends(),
             left_out=TEXTS["trial_left_out"],
