@@ -32,17 +32,22 @@ class TrialDesk:
         self._config = config
         self._catalogue = catalogue
         self._clock = clock
+        self._made: dict[str, tuple[Any, TrialReport]] = {}
 
     async def reports(self) -> list[TrialReport]:
         """Return reports on all trials, the newest first."""
         with answering("the trials"):
-            return [await desk.report(self._trials, stored, self._catalogue) for stored in await self._trials.all()]
+            known = await self._trials.all()
+            self._made = {
+                stored.trial.name: self._made[stored.trial.name] for stored in known if stored.trial.name in self._made
+            }
+            return [await desk.report(self._trials, stored, self._catalogue, self._made) for stored in known]
 
     async def report(self, name: str) -> TrialReport:
         """Return the report on one trial."""
         with answering("the trials"):
             try:
-                return await desk.report(self._trials, await self._trials.get(name), self._catalogue)
+                return await desk.report(self._trials, await self._trials.get(name), self._catalogue, self._made)
             except UnknownTrialError as error:
                 raise NotFoundException(str(error)) from error
 

@@ -168,14 +168,24 @@ def checked(trial: Trial, config: Config, catalogue: Catalogue) -> Trial:
     return msgspec.structs.replace(trial, metrics=tuple(name for name in names if name != trial.primary))
 
 
-async def report(trials: Trials, stored: StoredTrial, catalogue: Catalogue) -> TrialReport:
-    """Return what is known of a trial. Raises what the documents raise."""
+async def report(
+    trials: Trials, stored: StoredTrial, catalogue: Catalogue, made: dict[str, tuple[Any, TrialReport]] | None = None
+) -> TrialReport:
+    """Return what is known of a trial. Raises what the documents raise.
+
+    `made` holds reports by name, which are returned again until something has changed: one on 20,000 answers takes
+    seconds.
+    """
     trial = stored.trial
     answers = await trials.answers(trial.name)
-    _, waiting = await trials.waiting(None)
-    return await asyncio.to_thread(
-        _report, stored, answers, sum(name == trial.name for name, _ in waiting or ()), catalogue
-    )
+    waiting = sum(name == trial.name for name, _ in (await trials.waiting(None))[1] or ())
+    state = (stored, waiting, len(answers), answers[-1:])  # what changes has the latest time
+    if made is not None and trial.name in made and made[trial.name][0] == state:
+        return made[trial.name][1]
+    report_ = await asyncio.to_thread(_report, stored, answers, waiting, catalogue)
+    if made is not None:
+        made[trial.name] = (state, report_)
+    return report_
 
 
 def _report(stored: StoredTrial, answers: Sequence[Answer], waiting: int, catalogue: Catalogue) -> TrialReport:

@@ -190,6 +190,8 @@ async def test_what_is_not_decided_says_how_many_more_and_a_person_can_stop_it(t
         await w.trials.leave_out({"smaller": Counter(redacted=3, server_state=1)})
         page = await w.page("/trials/smaller")
         listed = await w.page("/trials")
+        report = await w.site.trials.report("smaller")
+        assert await w.site.trials.report("smaller") is report  # made again only once something has changed
         stopped = await w.send("/trials/smaller", "/trials/smaller/stop")
         after = await w.page(stopped.headers["location"])
     assert "more questions needed" in page.words
