@@ -31,7 +31,7 @@ from monitors.trials.desk import ArmReport, Loss, TrialReport, changes_of, upstr
 from monitors.trials.judging import RATIOS
 from monitors.trials.report_files import sentence_of
 
-MAX_PROMPT, MAX_FIELD = 40_000, 300
+MAX_PROMPT, MAX_FIELD = 20_000, 300  # internal bound: a form has at most 64 KiB
 """Characters of the system prompt and of the other fields."""
 NUMBERS = ("max_contexts", "temperature", "price_input", "price_output", "margin", "usd", "judge_usd", "days")
 FIELDS = ("name", "app", "upstream", "model", "drop_source", "system_prompt", "primary", "send", *NUMBERS)
@@ -89,9 +89,8 @@ class ArmView:
 
 
 def typed_in(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """The fields of the form, cut to their length. Browsers send line breaks as CR LF."""
-    texts = {name: given.get(name, defaults.get(name, "")).replace("\r\n", "\n").strip() for name in FIELDS}
-    return {name: text[: MAX_PROMPT if name == "system_prompt" else MAX_FIELD] for name, text in texts.items()}
+    """The fields of the form. Browsers send line breaks as CR LF."""
+    return {name: given.get(name, defaults.get(name, "")).replace("\r\n", "\n").strip() for name in FIELDS}
 
 
 def wanted_of(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -102,6 +101,9 @@ def wanted_of(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]
     """
     numbers: dict[str, float] = {}
     wrong = {name: "is needed" for name in NEEDED if not typed[name]}
+    for name, text in typed.items():
+        if len(text) > (most := MAX_PROMPT if name == "system_prompt" else MAX_FIELD):
+            wrong[name] = f"has {len(text):,} characters; at most {most:,} are allowed"
     for name in NUMBERS:
         try:
             if typed[name] and not math.isfinite(numbers.setdefault(name, float(typed[name]))):
@@ -110,8 +112,8 @@ def wanted_of(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]
             wrong[name] = f"{typed[name]!r} is not a number"
     arm: dict[str, Any] = {name: typed[name] for name in ("upstream", "model", "drop_source", "system_prompt")}
     arm = {name: text for name, text in arm.items() if text}
-    if (most := numbers.get("max_contexts")) is not None:
-        arm["max_contexts"] = int(most) if most.is_integer() else most
+    if (passages := numbers.get("max_contexts")) is not None:
+        arm["max_contexts"] = int(passages) if passages.is_integer() else passages
     if "temperature" in numbers:
         arm["params"] = {"temperature": numbers["temperature"]}
     prices = {name.removeprefix("price_"): numbers[name] for name in ("price_input", "price_output") if name in numbers}

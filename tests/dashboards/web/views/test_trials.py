@@ -127,6 +127,7 @@ async def test_the_form_names_the_host_before_anything_starts_and_shows_no_secre
         ("upstream", {"upstream": "nowhere"}, "is not in [[upstreams]]"),
         ("upstream", {"upstream": "default"}, "a candidate needs a key of its own"),
         ("primary", {"primary": "taste"}, "no metric &#39;taste&#39; scores answers here"),
+        ("system_prompt", {"system_prompt": "x" * 20_001}, "has 20,001 characters; at most 20,000 are allowed"),
         ("max_contexts", {"max_contexts": "1.5"}, "Expected `int"),
     ],
 )
@@ -138,7 +139,7 @@ async def test_an_error_stands_at_its_field_and_what_was_typed_is_kept(tmp_path,
     assert why in answer.text
     assert EVIL not in answer.text
     assert 'value="shop"' in answer.text
-    assert "&lt;script&gt;alert(1)" in answer.text
+    assert ("&lt;script&gt;alert(1)" in answer.text) == ("system_prompt" not in given)
 
 
 async def test_where_requests_go_is_asked_again_if_it_changed_since_it_was_shown(tmp_path):
