@@ -28,7 +28,7 @@ from monitors.analysis.incident.differences import Trait
 from monitors.analysis.trial_result import MetricResult, SliceResult
 from monitors.api.trials import TrialDesk
 from monitors.trials.desk import ArmReport, Loss, TrialReport, changes_of, upstreams_of
-from monitors.trials.judging import RATIOS
+from monitors.trials.judging import ABSTAINED, RATIOS
 from monitors.trials.report_files import sentence_of
 
 MAX_PROMPT, MAX_FIELD = 20_000, 300  # internal bound: a form has at most 64 KiB
@@ -66,6 +66,7 @@ class MetricRow:
     """A metric of a candidate with the plot of its difference; empty without a better direction or any pair."""
 
     result: MetricResult
+    best_at_0: bool
     forest: Markup
 
 
@@ -148,10 +149,9 @@ async def arm_view(site: Site, report: TrialReport, arm: ArmReport) -> ArmView:
     """Prepare a candidate's report; the questions of its losses are read from the store."""
     results = arm.result.metrics
     scored = [result for result in results if result.metric not in RATIOS]
+    falling = {result.metric for result in scored if result.metric == ABSTAINED or site.is_best_at_0(result.metric)}
     effects = {
-        result.metric: effect_of(
-            result.difference, result.low, result.high, lower_is_better=site.is_best_at_0(result.metric)
-        )
+        result.metric: effect_of(result.difference, result.low, result.high, lower_is_better=result.metric in falling)
         for result in scored
         if result.difference is not None and result.role != "reported"
     }
@@ -165,7 +165,14 @@ async def arm_view(site: Site, report: TrialReport, arm: ArmReport) -> ArmView:
     return ArmView(
         report=arm,
         primary=next(result for result in results if result.role == "primary"),
-        rows=[MetricRow(result=result, forest=_forest(effects, result, scale, report)) for result in scored],
+        rows=[
+            MetricRow(
+                result=result,
+                best_at_0=result.metric in falling,
+                forest=_forest(effects, result, scale, report),
+            )
+            for result in scored
+        ],
         axis=forest_axis(scale, report.margin),
         ratios=[result for result in results if result.metric in RATIOS],
         slices=[(part, _exchanges_of(report.app, part)) for part in arm.result.slices],

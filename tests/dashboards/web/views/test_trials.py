@@ -212,6 +212,7 @@ async def test_before_any_answer_nothing_is_shown_as_zero(tmp_path):
         page = await w.page("/trials/smaller")
     assert "Not enough answers to decide." in page.words
     assert "no pair scored" in page.words
+    assert "abstention may stop a ship; 0 is best" in page.words
     rows = [
         row for table in page.tables for row in table if row and METRIC.replace("_", "") in row[0][3].replace("_", "")
     ]
