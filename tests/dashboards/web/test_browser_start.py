@@ -246,3 +246,25 @@ def test_a_trial_is_started_read_and_stopped_with_the_keyboard_alone(tmp_path):
         assert not tab.complaints
 
     browse(tmp_path, nothing, visit, config=trials.CONFIG)
+
+
+def test_trials_fit_every_screen(tmp_path):
+    long = "known-" + "x" * 200
+
+    async def prepare(w):
+        arms = [{"upstream": "other", "model": long, "drop_source": long}]
+        given = {"name": "n" * 40, "app": long, "primary": trials.METRIC, "send": "redacted", "usd": 5.0, "arms": arms}
+        await w.trials.start(w.site.trials.check(given))
+        await trials.answered(w, 60, -0.3, name="n" * 40, app=long)
+
+    def visit(tab, base, _, soon, w):
+        over = {}
+        for width in WIDTHS:
+            for path in ("/trials", f"/trials/{'n' * 40}", f"/trials/new?app={long}&model={long}", "/exchanges/nn-1"):
+                tab.look(width, "dark")
+                tab.open(f"{base}{path}".replace("nn-1", "n" * 40 + "-1"))
+                over[path, width] = tab.run("document.documentElement.scrollWidth - innerWidth")
+        assert not tab.complaints
+        return over
+
+    assert {found for found in browse(tmp_path, prepare, visit, config=trials.CONFIG).items() if found[1] > 0} == set()

@@ -246,6 +246,33 @@ async def test_lost_answers_link_to_their_exchange_and_go_into_a_data_set(tmp_pa
     assert (made.name, len(records)) == ("lost", 20)
 
 
+async def test_each_candidate_of_a_trial_has_its_own_part(tmp_path):
+    async with world(tmp_path, config=CONFIG) as w:
+        arms = [{"name": name, "upstream": "other", "model": f"known-{name}"} for name in ("candidate", "second")]
+        given = {"name": "both", "app": "shop", "primary": METRIC, "send": "redacted", "usd": 5.0, "arms": arms}
+        await w.trials.start(w.site.trials.check(given))
+        await answered(w, 60, -0.3, name="both")
+        page = await w.page("/trials/both")
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    assert "Candidate: model = known-candidate" in page.words
+    assert "Second: model = known-second" in page.words
+    assert "Answers are worse" in page.words
+    assert "Not enough answers to decide." in page.words
+    assert "Keep the 20 lost answers" in page.words
+
+
+async def test_what_a_trial_names_is_escaped(tmp_path):
+    async with world(tmp_path, config=CONFIG) as w:
+        arms = [{"upstream": "other", "model": f"known-{EVIL}", "drop_source": EVIL}]
+        given = {"name": "evil", "app": EVIL, "primary": METRIC, "send": "redacted", "usd": 5.0, "arms": arms}
+        await w.trials.start(w.site.trials.check(given, EVIL))
+        await answered(w, 60, -0.3, name="evil", app=EVIL)
+        texts = [await w.client.get(path, headers={"accept": "text/html"}) for path in ("/trials", "/trials/evil")]
+    assert [text.status_code for text in texts] == [200, 200]
+    assert not [text for text in texts if "<script>alert" in text.text or "<img" in text.text]
+
+
 async def test_unknown_trials_are_not_found_and_a_store_without_trials_says_so(tmp_path):
     async with world(tmp_path, config=CONFIG) as w:
         await w.page("/trials/nope", status=404)
