@@ -217,7 +217,8 @@ def _dataset_handler(site: Site) -> Any:
         wanted = {"exchanges": ids, "by": operator_of(request), "limit": len(ids) or WORST}
         wanted["alert"] = None if alert is None else found_alert(site, alert)
         added = await add_rows(site.datasets, site.insight.store, request, given.get("name", ""), wanted)
-        here = f"/alerts/{alert}" if alert is not None else f"/exchanges/{quote(''.join(ids[:1]), safe='')}"
+        place, of = ("trials", given["trial"]) if "trial" in given else ("exchanges", "".join(ids[:1]))
+        here = f"/{place}/{quote(of, safe='')}" if alert is None else f"/alerts/{alert}"
         shown = {"done": "kept" if added.added or added.replaced else "kept_already"}
         address = address_with(here, shown)
         return Redirect(address if fields is None else explore(dict(parse_qsl(fields)) | shown), status_code=303)

@@ -204,6 +204,8 @@ async def test_what_is_not_decided_says_how_many_more_and_a_person_can_stop_it(t
     assert "running" in listed.words
     assert "Stopped: nothing more is sent." in after.words
     assert "ended: stopped by a person" in after.words
+    assert "The trial ended before that." in after.words
+    assert "The trial ended before that." not in page.words
 
 
 async def test_before_any_answer_nothing_is_shown_as_zero(tmp_path):
@@ -242,7 +244,7 @@ async def test_lost_answers_link_to_their_exchange_and_go_into_a_data_set(tmp_pa
     assert f"Behind gate {links[0].rpartition('-')[2].removesuffix('#answers')}." in exchange.words
     assert "candidate of trial smaller" in exchange.words
     assert "(live 0." in exchange.words
-    assert kept.headers["location"].startswith("/exchanges/")
+    assert kept.headers["location"] == "/trials/smaller?done=kept"
     assert (made.name, len(records)) == ("lost", 20)
 
 
