@@ -81,6 +81,7 @@ async def main() -> None:
                 found["explore: all"], found["a problem"] = "/explore", "/explore?least=2"
                 found["explore: groups"] = "/explore?metric=faithfulness&group=source&most=0.9"
                 found["exchange of a list"] = f"{found['exchange']}?list=metric%3Dfaithfulness"
+                found["trials"], found["trial form"] = "/trials", "/trials/new"
                 found["not found"] = "/exchanges/nothing"
                 shown = {name: path for name, path in found.items() if wanted is None or name in wanted}
                 grave = await asyncio.to_thread(check, tab, axe, f"http://127.0.0.1:{made.port}", shown)

@@ -56,6 +56,8 @@ def others(made: Any) -> dict[str, str]:
         "topics": "/topics?app=support&since=24h",
         "compare": "/compare?by=model&a=chat-1&b=chat-2&since=24h",
         "periods": "/compare?by=period&app=support&since=6h",
+        "trials": "/trials",
+        "trial-new": "/trials/new",
         "prompts": "/prompts",
         "runbook": "/runbook",
         "login": "/login",

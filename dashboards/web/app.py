@@ -29,6 +29,7 @@ from dashboards.web.views.prompts import prompt_handlers
 from dashboards.web.views.review import review_handlers
 from dashboards.web.views.settings import settings_handlers
 from dashboards.web.views.sources import source_view_handlers, topic_handlers
+from dashboards.web.views.trials import trial_view_handlers
 from dashboards.web.views.welcome import welcome_handlers
 from gaugeway.settings.shared import Config
 from gaugeway.storage.engines.failures import Unsupported
@@ -39,7 +40,15 @@ from monitors.api.app import Insight, Pages
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     *(overview_handlers, app_handlers, find_handlers, alert_view_handlers, alert_form_handlers, exchange_handlers),
     *(conversation_handlers, explore_handlers, compare_view_handlers, source_view_handlers, topic_handlers),
-    *(prompt_handlers, pipeline_handlers, review_handlers, settings_handlers, welcome_handlers, event_handlers),
+    *(
+        trial_view_handlers,
+        prompt_handlers,
+        pipeline_handlers,
+        review_handlers,
+        settings_handlers,
+        welcome_handlers,
+        event_handlers,
+    ),
 )
 
 

@@ -18,8 +18,14 @@ from monitors.api.errors import accepts_page, as_json
 
 _log = logging.getLogger("gaugeway")
 _NO_PAGE = "There is no page at this address."
-_FORM_VIEW = re.compile(r"(/(?:alerts|exchanges)/[^/]+|/settings|/prompts|/review)/\w+")
-_FORM_VIEWS = {"silences": "/alerts", "dead-letters": "/alerts", "login": "/login", "logout": "/login"}
+_FORM_VIEW = re.compile(r"(/(?:alerts|exchanges|trials)/[^/]+|/settings|/prompts|/review)/\w+")
+_FORM_VIEWS = {
+    "silences": "/alerts",
+    "dead-letters": "/alerts",
+    "trials": "/trials/new",
+    "login": "/login",
+    "logout": "/login",
+}
 HOME = ("/", "Back to the overview")
 
 

@@ -52,6 +52,7 @@ NAVIGATION = (
     ("/sources", "Sources", "s"),
     ("/topics", "Topics", "t"),
     ("/compare", "Compare", "m"),
+    ("/trials", "Trials", "l"),
     ("/prompts", "Prompts", "r"),
     ("/review", "Review", "v"),
     ("/pipeline", "Pipeline", "p"),

@@ -116,7 +116,7 @@ def answering(what: str) -> Iterator[None]:
         raise NotFoundException(str(error)) from error
     except EngineError as error:
         raise HTTPException(status_code=503, detail=f"{what} cannot be reached: {type(error).__name__}") from error
-    except Unsupported:  # the app answers it
+    except (HTTPException, Unsupported):  # the app answers it
         raise
     except ValueError as error:
         raise ClientException(str(error)) from error

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from litestar import Request, get, post
-from litestar.exceptions import NotFoundException
+from litestar.exceptions import ClientException, NotFoundException
 from litestar.params import FromPath
 
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config
-from gaugeway.storage.trials import Trials, UnknownTrialError
+from gaugeway.storage.trials import Trial, Trials, UnknownTrialError
 from monitors.api.alerts import address_of, body_of, same_origin
 from monitors.api.documents import answering
 from monitors.metrics.registry import Catalogue
@@ -32,30 +32,43 @@ class TrialDesk:
         self._config = config
         self._catalogue = catalogue
         self._clock = clock
+        self._made: dict[str, tuple[Any, TrialReport]] = {}
 
     async def reports(self) -> list[TrialReport]:
         """Return reports on all trials, the newest first."""
         with answering("the trials"):
-            return [await desk.report(self._trials, stored, self._catalogue) for stored in await self._trials.all()]
+            known = await self._trials.all()
+            self._made = {
+                stored.trial.name: self._made[stored.trial.name] for stored in known if stored.trial.name in self._made
+            }
+            return [await desk.report(self._trials, stored, self._catalogue, self._made) for stored in known]
 
     async def report(self, name: str) -> TrialReport:
         """Return the report on one trial."""
-        try:
-            with answering("the trials"):
-                return await desk.report(self._trials, await self._trials.get(name), self._catalogue)
-        except UnknownTrialError as error:
-            raise NotFoundException(str(error)) from error
+        with answering("the trials"):
+            try:
+                return await desk.report(self._trials, await self._trials.get(name), self._catalogue, self._made)
+            except UnknownTrialError as error:
+                raise NotFoundException(str(error)) from error
 
-    async def start(self, given: dict[str, Any], request: Request[Any, Any, Any], by: str | None = None) -> TrialReport:
-        """Start a trial, and log who did."""
-        config = self._config
+    def deciding(self) -> list[str]:
+        """Return the names of the metrics that can decide a trial."""
+        return desk.deciding(self._config, self._catalogue)
+
+    def check(self, given: dict[str, Any], by: str | None = None) -> Trial:
+        """Return the trial that would start. Raises ClientException, whose `extra` has a line for each problem."""
         with answering("the trials"):
             try:
                 given = {**given, **({} if by is None else {"by": by})}
-                trial = desk.definition(given, config, self._clock(), remote=True)
-                trial = desk.checked(trial, config, self._catalogue)
+                trial = desk.definition(given, self._config, self._clock(), remote=True)
+                return desk.checked(trial, self._config, self._catalogue)
             except ConfigError as error:
-                raise ValueError("; ".join(error.problems)) from error
+                raise ClientException("; ".join(error.problems), extra=list(error.problems)) from error
+
+    async def start(self, given: dict[str, Any], request: Request[Any, Any, Any], by: str | None = None) -> TrialReport:
+        """Start a trial, and log who did."""
+        trial = self.check(given, by)
+        with answering("the trials"):
             await self._trials.start(trial)
         hosts = ",".join(arm.base_url for arm in trial.arms)
         audit.tell("trial_start", by=trial.by, address=address_of(request), trial=trial.name, sends_to=hosts)

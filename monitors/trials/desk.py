@@ -16,20 +16,35 @@ from gaugeway.settings import ConfigError, secret_of
 from gaugeway.settings.endpoints import base_url_problem
 from gaugeway.settings.placeholders import placeholders_in
 from gaugeway.settings.shared import Config, Price, PriceTable
+from gaugeway.signals import UNDIRECTED
 from gaugeway.storage.trials import Answer, StoredTrial, Trial, Trials, sealer
 from monitors.analysis.trial_result import TrialResult, TrialVerdict
+from monitors.metrics import scores_conversations
 from monitors.metrics.registry import Catalogue
 from monitors.trials import judging
 from monitors.trials.preference import PREFERENCE
 
+MOST_LOSSES = 20  # internal bound: a list for people
 _DAY_S = 86_400.0
 _UPSTREAM = "upstream:"
 """Begins an `api_key` that is the one of an upstream in the configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """An exchange whose candidate's answer is worse by the primary metric, with both scores on its own scale."""
+
+    exchange: str
+    live: float
+    candidate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmReport:
-    """One candidate: what it changes, where it is, what became of its exchanges, what it cost, and its result."""
+    """One candidate: what it changes, where it is, what became of its exchanges, what it cost, and its result.
+
+    `losses` are its largest, at most `MOST_LOSSES`.
+    """
 
     name: str
     host: str
@@ -41,6 +56,7 @@ class ArmReport:
     usd: float
     judge_usd: float
     result: TrialResult
+    losses: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +90,8 @@ def definition(given: Mapping[str, Any], config: Config, now: float, *, remote: 
     `days` may stand for `until`. Who asks over the network, `remote`, cannot name an address or a key: else the page's
     token would be enough to send traffic and secrets anywhere. Raises ValueError, which names the field.
     """
-    made = {"send": None, "judge_usd": given.get("usd"), **given, "started_at": now}
+    made = {"send": None, **given, "started_at": now}
+    made.setdefault("judge_usd", given.get("usd"))
     if (days := made.pop("days", None)) is not None:
         made["until"] = now + float(days) * _DAY_S
     made.setdefault("until", now + 14 * _DAY_S)
@@ -122,6 +139,12 @@ def key_of(text: str, config: Config) -> str | None:
     return secret_of(text)
 
 
+def deciding(config: Config, catalogue: Catalogue) -> list[str]:
+    """Return the names of the metrics that can decide a trial here."""
+    known = [name for name, metric in catalogue.by_name.items() if not scores_conversations(metric)]
+    return sorted({*known, *([PREFERENCE] if config.judge.base_url is not None else [])} - UNDIRECTED)
+
+
 def checked(trial: Trial, config: Config, catalogue: Catalogue) -> Trial:
     """Return the trial with the metrics that it will have. Raises ConfigError with every problem."""
     has_judge = config.judge.base_url is not None
@@ -145,14 +168,24 @@ def checked(trial: Trial, config: Config, catalogue: Catalogue) -> Trial:
     return msgspec.structs.replace(trial, metrics=tuple(name for name in names if name != trial.primary))
 
 
-async def report(trials: Trials, stored: StoredTrial, catalogue: Catalogue) -> TrialReport:
-    """Return what is known of a trial. Raises what the documents raise."""
+async def report(
+    trials: Trials, stored: StoredTrial, catalogue: Catalogue, made: dict[str, tuple[Any, TrialReport]] | None = None
+) -> TrialReport:
+    """Return what is known of a trial. Raises what the documents raise.
+
+    `made` holds reports by name, which are returned again until something has changed: one on 20,000 answers takes
+    seconds.
+    """
     trial = stored.trial
     answers = await trials.answers(trial.name)
-    _, waiting = await trials.waiting(None)
-    return await asyncio.to_thread(
-        _report, stored, answers, sum(name == trial.name for name, _ in waiting or ()), catalogue
-    )
+    waiting = sum(name == trial.name for name, _ in (await trials.waiting(None))[1] or ())
+    state = (stored, waiting, len(answers), answers[-1:])  # what changes has the latest time
+    if made is not None and trial.name in made and made[trial.name][0] == state:
+        return made[trial.name][1]
+    report_ = await asyncio.to_thread(_report, stored, answers, waiting, catalogue)
+    if made is not None:
+        made[trial.name] = (state, report_)
+    return report_
 
 
 def _report(stored: StoredTrial, answers: Sequence[Answer], waiting: int, catalogue: Catalogue) -> TrialReport:
@@ -176,6 +209,7 @@ def _report(stored: StoredTrial, answers: Sequence[Answer], waiting: int, catalo
                 usd=sum(answer.usd for answer in own),
                 judge_usd=sum(answer.judge_usd for answer in own),
                 result=judging.result_of(trial, facts, falls),
+                losses=_losses(own, trial.primary, falls=falls(trial.primary)),
             )
         )
     said = [arm.result.verdict for arm in arms]
@@ -198,6 +232,15 @@ def _report(stored: StoredTrial, answers: Sequence[Answer], waiting: int, catalo
         arms=tuple(arms),
         by=trial.by,
     )
+
+
+def _losses(answers: Sequence[Answer], primary: str, *, falls: bool) -> tuple[Loss, ...]:
+    sign, scored = -1.0 if falls else 1.0, []
+    for answer in answers:
+        if (scores := answer.facts.get("scores", {}).get(primary)) is not None:
+            loss = Loss(exchange=answer.exchange, live=scores[0], candidate=scores[1])
+            scored.append((sign * (loss.candidate - loss.live), answer.exchange, loss))
+    return tuple(loss for gain, _, loss in sorted(scored, key=lambda one: one[:2])[:MOST_LOSSES] if gain < 0.0)
 
 
 def changes_of(arm: Any) -> list[str]:

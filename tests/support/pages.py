@@ -21,6 +21,7 @@ from gaugeway.settings.shared import Alerts, Config, Judge, Monitors, Rule
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.templates import Templates
+from gaugeway.storage.trials import Trials
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.datasets import Datasets
 from monitors.analysis.human_labels import passings
@@ -30,6 +31,7 @@ from monitors.api.alerts import alert_handlers, rule_handlers
 from monitors.api.app import admin_app
 from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.api.series import SeriesSources, series_handlers
+from monitors.api.trials import TrialDesk
 from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.judges.scripted import Scripted
@@ -227,6 +229,7 @@ async def world(
     instruments = Instruments(CollectorRegistry(), version="0")
     store, queue, people = SQLiteStore(path / "store.db"), MemoryQueue(), People()
     templates, datasets = Templates(SQLiteDocuments(path)), Datasets(SQLiteDocuments(path))
+    trials = Trials(SQLiteDocuments(path))
 
     async def nothing_waits():
         return None
@@ -264,6 +267,7 @@ async def world(
         supply=queue.supply,
         templates=templates,
         datasets=datasets,
+        trials=TrialDesk(trials, config, catalogue),
         sources=SourceReports(store, clock=clock, passing=passings(catalogue)),
         series=SeriesReader(store, effects=engine.design_effects, clock=clock),
         origins={},
@@ -298,6 +302,7 @@ async def world(
         contextlib.aclosing(queue),
         contextlib.aclosing(templates),
         contextlib.aclosing(datasets),
+        contextlib.aclosing(trials),
         serving(app) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False, verify=False) as client,
     ):
@@ -305,7 +310,7 @@ async def world(
         coverage = plane._capture  # noqa: SLF001 - the worker counts there, and none runs here
         counts = WorkerCounts(instruments, engine, coverage)
         made = World(client, store=store, queue=queue, counts=counts, **parts)
-        made.instruments, made.templates, made.datasets = instruments, templates, datasets
+        made.instruments, made.templates, made.datasets, made.trials = instruments, templates, datasets, trials
         try:
             yield made
         finally:

@@ -14,6 +14,7 @@ from dashboards.web.format import shortened
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.signals import SIGNALS
 from monitors.alerting.stored_exchanges import faults_of
+from monitors.analysis.captured import SEPARATOR
 from monitors.analysis.human_labels import Passings
 
 _EVIDENCE = 4000
@@ -30,6 +31,33 @@ class Line:
     reason: str = ""
     detail: str = ""
     evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateAnswer:
+    """What the candidate `arm` of a trial answered to the exchange's question, with its scores by metric."""
+
+    trial: str
+    arm: str
+    text: str
+    scores: dict[str, float]
+
+
+def candidate_answers(evaluations: Sequence[Evaluation]) -> tuple[list[CandidateAnswer], list[Evaluation]]:
+    """The answers of trials' candidates, which stand in the evidence of their scores, and all other evaluations."""
+    answers: dict[tuple[str, str], CandidateAnswer] = {}
+    others = []
+    for evaluation in evaluations:
+        metric, _, of = evaluation.metric.partition(SEPARATOR)
+        outcome = evaluation.outcome
+        said = outcome.evidence[-1] if isinstance(outcome, Score) and outcome.evidence else {}
+        trial, arm, text = (str(said.get(name, "")) for name in ("trial", "arm", "answer"))
+        if isinstance(outcome, Score) and of and of == f"{trial}.{arm}":
+            answer = CandidateAnswer(trial=trial, arm=arm, text=text, scores={})
+            answers.setdefault((trial, arm), answer).scores[metric] = outcome.value
+        else:
+            others.append(evaluation)
+    return list(answers.values()), others
 
 
 def line_of(evaluation: Evaluation) -> Line:

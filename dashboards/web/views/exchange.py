@@ -16,7 +16,7 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.addresses import address_with, explore
 from dashboards.web.format import shortened
-from dashboards.web.incident.exchange_summary import chart_of, line_of, spans_of, summary_of
+from dashboards.web.incident.exchange_summary import candidate_answers, chart_of, line_of, spans_of, summary_of
 from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, prompt_of, read
 from dashboards.web.incident.neighbours import list_fields, place_of, similar_failures
 from dashboards.web.site import Page, Site, done, operator_of
@@ -34,6 +34,8 @@ MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
 RATINGS = {"1": 1.0, "0.5": 0.5, "0": 0.0}
 LENGTHS = {"label": MAX_LABEL, "comment": MAX_COMMENT, "reference": MAX_REFERENCE}
 MAX_SUPPLEMENTS = 50
+MAX_ANSWERS = 10  # internal bound: a list for people
+"""Answers of trials' candidates that are shown."""
 MAX_STEPS = 50
 """Exchanges of a conversation that are listed, the latest."""
 
@@ -144,12 +146,13 @@ def exchange_handlers(site: Site) -> list[Any]:
         if sample.transcript:  # alerts and search results link to exchanges
             return Redirect(f"/conversations/{quote(sample.id, safe='')}")
         said, everything = await store.supplements_of(sample), request.query_params.get("all") == "1"
+        answers, own = candidate_answers(evaluations)
         reading = await asyncio.to_thread(
             read,
             sample.response,
             sample.reference or "",
             sample.contexts,
-            evaluations,
+            own,
             by=request.query_params.get("claims", ""),
             everything=everything,
         )
@@ -166,6 +169,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             else [],
             **await _around(site, request, sample, evaluations),
             reading=reading,
+            answers=answers[:MAX_ANSWERS],
             prompt=prompt_of(sample, everything=everything),
             **scores_of(evaluations),
             tokens=tokens_of(sample),
@@ -213,7 +217,8 @@ def _dataset_handler(site: Site) -> Any:
         wanted = {"exchanges": ids, "by": operator_of(request), "limit": len(ids) or WORST}
         wanted["alert"] = None if alert is None else found_alert(site, alert)
         added = await add_rows(site.datasets, site.insight.store, request, given.get("name", ""), wanted)
-        here = f"/alerts/{alert}" if alert is not None else f"/exchanges/{quote(''.join(ids[:1]), safe='')}"
+        place, of = ("trials", given["trial"]) if "trial" in given else ("exchanges", "".join(ids[:1]))
+        here = f"/{place}/{quote(of, safe='')}" if alert is None else f"/alerts/{alert}"
         shown = {"done": "kept" if added.added or added.replaced else "kept_already"}
         address = address_with(here, shown)
         return Redirect(address if fields is None else explore(dict(parse_qsl(fields)) | shown), status_code=303)

@@ -1,4 +1,4 @@
-"""Welcome, Review, Settings and Pipeline in a real Chromium: steps tick, labels by keyboard, every width and scheme."""
+"""Welcome, Review, Trials, Settings and Pipeline in a real Chromium: by keyboard, in every width and scheme."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from gaugeway.records import Context, Evaluation, Sample, Score
 from gaugeway.settings.shared import Config, Judge
 from tests.dashboards.web.test_browser import browse, nothing
+from tests.dashboards.web.views import test_trials as trials
 
 JUDGE = Config(judge=Judge(base_url="http://127.0.0.1:1/v1", model="judge-1"))
 WIDTHS = (390, 1024, 1440)
@@ -56,9 +57,9 @@ async def stored(w):
 
 def press(tab, key):
     """Press and release a key, as a keyboard does."""
-    code = f"Key{key.upper()}" if len(key) == 1 else key
+    code = "Space" if key == " " else f"Key{key.upper()}" if len(key) == 1 else key
     text = {"text": key} if len(key) == 1 else {}
-    number = 13 if key == "Enter" else ord(key.upper()[0])
+    number = {"Enter": 13, "Tab": 9}.get(key, ord(key.upper()[0]))
     if key == "Enter":
         text = {"text": "\r"}
     for kind in ("keyDown", "keyUp"):
@@ -184,3 +185,86 @@ def test_no_view_is_wider_than_its_window(tmp_path, scheme):
                 assert not tab.complaints, path
 
     browse(tmp_path, prepare, visit, config=JUDGE)
+
+
+def test_a_trial_is_started_read_and_stopped_with_the_keyboard_alone(tmp_path):
+    def go(tab, selector):
+        """Press Tab until this has the focus, which is seen."""
+        for _ in range(120):
+            press(tab, "Tab")
+            if tab.run(f"document.activeElement.matches({selector!r})"):
+                assert tab.run("document.activeElement.matches(':focus-visible')")
+                return
+        raise AssertionError(f"Tab never reaches {selector}")
+
+    def type_in(tab, name, text):
+        go(tab, f"#{name}")
+        tab.ask("Input.insertText", text=text)
+
+    async def lost(w):
+        await trials.answered(w, 60, -0.3, name="smaller")
+
+    async def running(w):
+        return [(stored.trial.app, stored.state, stored.trial.usd) for stored in await w.trials.all()]
+
+    def visit(tab, base, _, soon, w):
+        tab.look(390, "dark")
+        tab.open(f"{base}/compare")
+        press(tab, "g")
+        press(tab, "l")
+        until(tab, "location.pathname === '/trials'")
+        go(tab, "a.button")
+        press(tab, "Enter")
+        until(tab, "location.pathname === '/trials/new'")
+        for name, text in (("name", "smaller"), ("app", "shop")):
+            type_in(tab, name, text)
+        go(tab, "#upstream")
+        press(tab, "o")  # the option "other: ..."
+        type_in(tab, "model", "known-1")
+        type_in(tab, "usd", "5")
+        go(tab, "[name=send]")
+        press(tab, " ")
+        go(tab, "form.trial button")
+        press(tab, "Enter")
+        until(tab, "document.body.innerText.includes('Questions of shop will go to api.other.example')")
+        assert soon(running(w)) == []
+        go(tab, "button[name=confirmed]")
+        press(tab, "Enter")
+        until(tab, "location.pathname === '/trials/smaller'")
+        assert soon(running(w)) == [("shop", "running", 5.0)]
+        soon(lost(w))
+        tab.open(f"{base}/trials/smaller")
+        assert tab.run("document.querySelector('h1').innerText").startswith("Do not ship")
+        go(tab, "a[href$='#answers']")
+        press(tab, "Enter")
+        until(tab, "document.body.innerText.includes('Behind gate')")
+        tab.open(f"{base}/trials/smaller")
+        go(tab, "form[action$='/stop'] button")
+        press(tab, "Enter")
+        until(tab, "document.body.innerText.includes('Stopped: nothing more is sent')")
+        assert soon(running(w)) == [("shop", "ended", 5.0)]
+        assert not tab.complaints
+
+    browse(tmp_path, nothing, visit, config=trials.CONFIG)
+
+
+def test_trials_fit_every_screen(tmp_path):
+    long = "known-" + "x" * 200
+
+    async def prepare(w):
+        arms = [{"upstream": "other", "model": long, "drop_source": long}]
+        given = {"name": "n" * 40, "app": long, "primary": trials.METRIC, "send": "redacted", "usd": 5.0, "arms": arms}
+        await w.trials.start(w.site.trials.check(given))
+        await trials.answered(w, 60, -0.3, name="n" * 40, app=long)
+
+    def visit(tab, base, _, soon, w):
+        over = {}
+        for width in WIDTHS:
+            for path in ("/trials", f"/trials/{'n' * 40}", f"/trials/new?app={long}&model={long}", "/exchanges/nn-1"):
+                tab.look(width, "dark")
+                tab.open(f"{base}{path}".replace("nn-1", "n" * 40 + "-1"))
+                over[path, width] = tab.run("document.documentElement.scrollWidth - innerWidth")
+        assert not tab.complaints
+        return over
+
+    assert {found for found in browse(tmp_path, prepare, visit, config=trials.CONFIG).items() if found[1] > 0} == set()

@@ -25,6 +25,8 @@ FORMS = {
     "/prompts/reject": "/prompts",
     "/exchanges/x1/feedback": "/exchanges/x1",
     "/datasets": "/explore",
+    "/trials": "/trials/new",
+    "/trials/t1/stop": "/trials/t1",
     "/login": "/login",
     "/logout": "/login",
 }
