@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -115,7 +116,7 @@ async def ask(
             client.stream("POST", url, content=msgspec.json.encode(body), headers=headers, timeout=timeout_s) as reply,
         ):
             if reply.status_code in _BUSY:
-                raise BusyError(f"HTTP {reply.status_code}", retry_after_s(reply.headers, 0.0))
+                raise BusyError(f"HTTP {reply.status_code}", retry_after_s(reply.headers, time.time()))
             raw = b""
             async for chunk in reply.aiter_bytes():
                 raw += chunk

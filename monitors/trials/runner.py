@@ -237,7 +237,7 @@ class TrialRunner:
                     return
             except BusyError as error:
                 await self._trials.release(trial.name, arm.name, work.exchange)
-                pause = max(running.backoff.failed(), error.after_s or 0.0)
+                pause = max(running.backoff.failed(), min(error.after_s or 0.0, WAITS_S))
                 running.next_at = self._clock() + pause
                 self._fail(running)
                 _log.info("trial %s: %s; pausing for %.0f s", trial.name, error, pause)
