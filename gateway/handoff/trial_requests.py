@@ -80,7 +80,7 @@ class TrialRequests:
         await self._trials.aclose()
 
     async def _run(self) -> None:
-        while not self._closing:
+        while True:
             self._wake.clear()
             try:
                 async with asyncio.timeout(_WITHIN_S):
@@ -90,6 +90,8 @@ class TrialRequests:
                 return
             except (*FAILURES, TimeoutError) as error:
                 self._outage.begin("requests are not kept for trials: %s: %s", type(error).__name__, error)
+            if self._closing:
+                return
             await happens_within(self._wake, self._every_s)
 
     async def sync(self) -> None:
@@ -103,12 +105,11 @@ class TrialRequests:
             kept = await asyncio.to_thread(_kept, trial, recording, self.redact(sample.app))
             if isinstance(kept, str):
                 self._count(trial, kept)
-            elif not await self._trials.keep(trial.name, sample.id, kept, now):
+            elif trial in self._running and not await self._trials.keep(trial.name, sample.id, kept, now):
                 self._count(trial, "no_room")
             self._pending.popleft()
             self._bytes -= len(recording.request_body or b"")
-        counts, self._left_out = self._left_out, {}
-        await self._trials.leave_out(counts)
+        await self._trials.leave_out(self._left_out)
 
     def _count(self, trial: Trial, reason: str) -> None:
         self._left_out.setdefault(trial.name, Counter())[reason] += 1
@@ -121,15 +122,14 @@ def _kept(trial: Trial, recording: Recording, redact: Callable[[str], str] | Non
         sent = recording.request_body or b""
         if (coding := headers.get("content-encoding")) is not None:
             sent = encoding.decode(sent, coding, MAX_REQUEST_BYTES)
-        body = lenient_json.read(sent)
+        if not isinstance(body := lenient_json.read(sent), dict):
+            return "unreadable"
+        body.pop(_OUR_MEMBER, None)
+        if trial.send == "redacted" and redact is not None and any(redact(text) != text for text in _texts(body)):
+            return "redacted"
+        text, seal = encoded(body).decode(), None
     except (ValueError, RecursionError):
         return "unreadable"
-    if not isinstance(body, dict):
-        return "unreadable"
-    body.pop(_OUR_MEMBER, None)
-    if trial.send == "redacted" and redact is not None and any(redact(text) != text for text in _texts(body)):
-        return "redacted"
-    text, seal = encoded(body).decode(), None
     if trial.send == "original":
         if (seal := sealer()) is None:
             return "no_key"

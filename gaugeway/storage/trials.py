@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Annotated, Any, Literal, TypeAlias
@@ -210,31 +210,37 @@ class Trials:
             await self._documents.update(collection, _of(name, len(collection.key)))
         return known
 
-    async def leave_out(self, counts: Mapping[str, Counter[str]]) -> None:
-        """Count exchanges that are not tried, by trial and reason."""
+    async def leave_out(self, counts: dict[str, Counter[str]]) -> None:
+        """Count exchanges that are not tried, by trial and reason; what was counted is taken from `counts`."""
+        given = {name: Counter(reasons) for name, reasons in counts.items()}
 
         def change(rows: Sequence[Row]) -> Changes:
             changed = []
             for name, state, at, left_out in rows:
-                if more := counts.get(name):
+                if more := given.get(name):
                     total = Counter(msgspec.json.decode(left_out, type=dict[str, int])) + more
                     changed.append((name, state, at, encoded(dict(total)).decode()))
             return Changes(revise=changed)
 
-        if any(counts.values()):
+        if any(given.values()):
             await self._documents.update(TRIALS, change)
+        for name, reasons in given.items():
+            counts[name] -= reasons
 
     async def keep(self, name: str, exchange: str, kept: Kept, now: float) -> bool:
-        """Keep a request until it is sent; False without room. What waits too long is deleted."""
-        body, done = encoded(kept).decode(), []
+        """Keep a request until it is sent; False without room, or if its trial ended. Deletes what waits too long."""
+        body, done = encoded(kept), []
 
         def change(rows: Sequence[Row]) -> Changes:
             old = [row[:2] for row in rows if now - row[2] > WAITS_S]
             size = sum(row[3] for row in rows) + len(body)
             done.append(len(rows) - len(old) < MAX_WAITING and size <= MAX_WAITING_BYTES)
-            return Changes(put=[(name, exchange, now, float(len(body)), body)] if done[-1] else [], delete=old)
+            return Changes(put=[(name, exchange, now, float(len(body)), body.decode())] if done[-1] else [], delete=old)
 
         await self._documents.update(REQUESTS, change)
+        if not any(stored.trial.name == name and stored.state == "running" for stored in await self.all()):
+            await self.drop(name, [exchange])  # else it would outlive a trial that ended meanwhile
+            return False
         return done[-1]
 
     async def waiting(self, revision: bytes | None) -> tuple[bytes, dict[tuple[str, str], tuple[float, Kept]] | None]:
@@ -254,14 +260,15 @@ class Trials:
 
         "taken": another process has it; "wait": what others reserved has to be settled first; "spent": the bound of
         the candidates or of the judge is reached. What judging costs is not known before: reserved is a quarter more
-        than the dearest so far, and at first everything, so that one exchange shows it.
+        than the dearest so far, and at first everything, so that one exchange shows it; where none cost anything yet,
+        an equal share for each call at once.
         """
         said: list[Claim] = []
 
         def change(rows: Sequence[Row]) -> Changes:
             ours = [row for row in rows if row[0] == trial.name]
-            dearest = max((row[6] for row in ours if row[3] == "answered"), default=0.0)
-            judge_usd = min(_SPARE * dearest or trial.judge_usd, trial.judge_usd)
+            dearest = max((row[6] for row in ours if row[3] == "answered"), default=trial.judge_usd)
+            judge_usd = min(_SPARE * dearest or trial.judge_usd / trial.parallel, trial.judge_usd)
             over = [
                 why
                 for why, column, more, most in (
@@ -289,10 +296,12 @@ class Trials:
         await self._documents.update(ANSWERS, lambda _: Changes(delete=[(name, arm, exchange)]))
 
     async def settle(self, name: str, answer: Answer) -> None:
-        """Keep what became of a claim, and what it cost."""
+        """Keep what became of a claim, and what it cost; nothing of a trial that was removed meanwhile."""
         facts = encoded(answer.facts).decode()
         row = (name, answer.arm, answer.exchange, answer.state, answer.at, answer.usd, answer.judge_usd, facts)
-        await self._documents.update(ANSWERS, lambda _: Changes(put=[row]))
+        await self._documents.update(
+            ANSWERS, lambda rows: Changes(put=[row] if any(known[:3] == row[:3] for known in rows) else [])
+        )
 
     async def answers(self, name: str) -> list[Answer]:
         """Return what is known of a trial's exchanges, in the order in which they became complete."""

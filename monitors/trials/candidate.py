@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import httpx
 import msgspec
 
 from gaugeway.exchange import Response
-from gaugeway.prompts import response_text
+from gaugeway.prompts import dicts, response_text
 from gaugeway.prompts.changed_request import NotExactError, with_instructions, without_passages
 from gaugeway.records import Context, Sample, Usage
 from gaugeway.runtime.retry import retry_after_s
@@ -29,8 +32,8 @@ _OUTPUT_KEYS = {
     "responses": ("max_output_tokens",),
     "messages": ("max_tokens",),
 }
-_STATE = ("previous_response_id", "conversation", "background")
-"""Members that make an answer depend on what the provider keeps, or come later."""
+_STATE = ("previous_response_id", "conversation", "background", "container", "mcp_servers", "web_search_options")
+"""Members that make an answer depend on what the provider keeps or looks up, or come later."""
 _OVERHEAD_TOKENS = 64
 """For what a provider adds around a message."""
 _BUSY = frozenset({408, 429, 502, 503, 529})
@@ -66,8 +69,10 @@ class Prepared:
 def prepared(trial: Trial, arm: Arm, kept: Kept, text: str, sample: Sample) -> Prepared:
     """Return what an arm gets for a kept request with this body. Raises NotExactError."""
     body: dict[str, Any] = msgspec.json.decode(text)
-    if any(body.get(name) for name in _STATE):
+    if any(body.get(name) for name in _STATE) or isinstance(body.get("prompt"), dict):
         raise NotExactError("server_state")
+    if any(tool.get("type", "function") not in ("function", "custom") for tool in dicts(body.get("tools"))):
+        raise NotExactError("provider_tools")  # what they add to the prompt has no bound
     if body.get("n", 1) != 1 or body.get("best_of", 1) != 1:
         raise NotExactError("several_choices")
     if any(_is_remote(part) for part in _objects(body)):
@@ -88,10 +93,13 @@ def prepared(trial: Trial, arm: Arm, kept: Kept, text: str, sample: Sample) -> P
     if kept.route == "responses":
         body["store"] = False
     names = _OUTPUT_KEYS[kept.route]
-    most_out = next((body[name] for name in names if isinstance(body.get(name), int)), None)
-    if most_out is None:
-        most_out = body[names[0]] = trial.max_output_tokens
-    return Prepared(body=body, contexts=contexts, usd=arm.price.usd(_most_input(body), most_out))
+    most_out = max((body[name] for name in names if type(body.get(name)) is int), default=0)
+    if most_out <= 0:
+        most_out = trial.max_output_tokens
+        body = {name: value for name, value in body.items() if name not in names} | {names[0]: most_out}
+    most_in = _most_input(body)
+    usd = max(arm.price.usd(most_in, most_out, cached_tokens=cached) for cached in (0, most_in))
+    return Prepared(body=body, contexts=contexts, usd=usd)
 
 
 async def ask(
@@ -103,30 +111,31 @@ async def ask(
     headers |= kept.headers | {"content-type": "application/json", "accept": "application/json"}
     url = arm.base_url.rstrip("/") + _PATHS[kept.route]
     try:
-        async with client.stream(
-            "POST", url, content=msgspec.json.encode(body), headers=headers, timeout=timeout_s
-        ) as reply:
+        async with (
+            asyncio.timeout(timeout_s),
+            client.stream("POST", url, content=msgspec.json.encode(body), headers=headers, timeout=timeout_s) as reply,
+        ):
             if reply.status_code in _BUSY:
-                raise BusyError(f"HTTP {reply.status_code}", retry_after_s(reply.headers, 0.0))
+                raise BusyError(f"HTTP {reply.status_code}", retry_after_s(reply.headers, time.time()))
             raw = b""
             async for chunk in reply.aiter_bytes():
                 raw += chunk
                 if len(raw) > MAX_RESPONSE_BYTES:
                     raise CallError("too_large", charged=True)
-    except httpx.ConnectError as error:
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
         raise BusyError(type(error).__name__, None) from error
-    except httpx.TimeoutException as error:
+    except (httpx.TimeoutException, TimeoutError) as error:
         raise CallError("timeout", charged=True) from error
     except httpx.HTTPError as error:
         raise CallError("connection", charged=True) from error
-    if reply.status_code >= 400:  # noqa: PLR2004 - HTTP's border
-        raise CallError(f"http_{reply.status_code}", charged=False)
+    if not reply.is_success:
+        raise CallError(f"http_{reply.status_code}", charged=reply.status_code == HTTPStatus.GATEWAY_TIMEOUT)
     try:
         read = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CallError("unreadable", charged=True) from error
     response = response_text.read(kept.route, read if isinstance(read, dict) else {}, reply.status_code)
-    if response.usage is None:
+    if response.usage is None or None in (response.usage.input_tokens, response.usage.output_tokens):
         raise CallError("no_usage", charged=True)
     return response, cost(arm, kept.route, response.usage)
 

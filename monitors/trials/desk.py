@@ -93,9 +93,14 @@ def definition(given: Mapping[str, Any], config: Config, now: float, *, remote: 
     made = {"send": None, **given, "started_at": now}
     made.setdefault("judge_usd", given.get("usd"))
     if (days := made.pop("days", None)) is not None:
-        made["until"] = now + float(days) * _DAY_S
+        if not isinstance(days, int | float):
+            raise ValueError(f"days: expected a number, got {days!r}")
+        made["until"] = now + days * _DAY_S
     made.setdefault("until", now + 14 * _DAY_S)
-    made["arms"] = [_arm(dict(arm), config, remote=remote) for arm in made.get("arms") or [{}]]
+    arms = made.get("arms") or [{}]
+    if not isinstance(arms, list | tuple) or not all(isinstance(arm, Mapping) for arm in arms):
+        raise ValueError("arms: expected a list of tables")
+    made["arms"] = [_arm(dict(arm), config, remote=remote) for arm in arms]
     if made["send"] is None:
         raise ValueError("send: say 'redacted' or 'original': the requests go to the candidate's provider")
     try:

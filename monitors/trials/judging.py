@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 import msgspec
+from referencing import Registry
 
 from gaugeway.records import Evaluation, Failed, Sample, Score
 from gaugeway.storage.trials import Trial
@@ -159,7 +160,8 @@ def labelled(evaluation: Evaluation, trial: Trial, arm: str, live: Sample, answe
 
 def _schema_of(body: Mapping[str, Any]) -> Any | None:
     """Return the JSON schema that an answer must fit, where the request gives one."""
-    form: Any = body.get("response_format") or (body.get("text") or {}).get("format")
+    text = body.get("text")
+    form: Any = body.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
     if not isinstance(form, dict) or form.get("type") != "json_schema":
         return None
     named = form.get("json_schema", form)
@@ -168,7 +170,8 @@ def _schema_of(body: Mapping[str, Any]) -> Any | None:
 
 def _fits(text: str, schema: Any) -> float:
     try:
-        jsonschema.validate(msgspec.json.decode(text.encode()), schema)
+        # an empty registry: a schema that a client sent must not make us fetch an address
+        jsonschema.validate(msgspec.json.decode(text.encode()), schema, registry=Registry())
     except Exception:  # noqa: BLE001 - no JSON, not of the schema, or a schema that is none: it does not fit
         return 0.0
     return 1.0

@@ -123,8 +123,7 @@ class TrialRunner:
             return
         for running in list(self._running.values()):
             await self._keep_up(running, now)
-        counts, self._left_out = self._left_out, {}
-        await self._trials.leave_out(counts)
+        await self._trials.leave_out(self._left_out)
         if await self._gates.hold():
             return
         current, waiting = await self._trials.waiting(self._revisions[1])
@@ -210,11 +209,12 @@ class TrialRunner:
             return
         body = kept.body
         if kept.sealed:
-            opened = sealer()
-            if opened is None:
+            seal: Any = sealer()
+            try:
+                body = seal.decrypt(body.encode()).decode()
+            except Exception:  # noqa: BLE001 - no key here, or another than the gateways': an extra's error types
                 await self._give_up(trial, exchange, "no_key")
                 return
-            body = opened.decrypt(body.encode()).decode()
         wait_s = max(0.0, running.next_at - now)
         running.next_at = now + wait_s + 1.0 / trial.per_second
         task = spawn(self._send(running, Work(exchange, kept, body, *stored), wait_s), name=f"trial {trial.name}")
@@ -237,7 +237,7 @@ class TrialRunner:
                     return
             except BusyError as error:
                 await self._trials.release(trial.name, arm.name, work.exchange)
-                pause = max(running.backoff.failed(), error.after_s or 0.0)
+                pause = max(running.backoff.failed(), min(error.after_s or 0.0, WAITS_S))
                 running.next_at = self._clock() + pause
                 self._fail(running)
                 _log.info("trial %s: %s; pausing for %.0f s", trial.name, error, pause)
@@ -273,7 +273,7 @@ class TrialRunner:
         running.backoff.reset()
         try:
             await self._judge(running, answer, work, (ready, response, usd, time.perf_counter() - began))
-        except asyncio.CancelledError:
+        except BaseException:
             await self._settle(running, answer, state="lost", usd=usd, facts={})
             raise
         return True
