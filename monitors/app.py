@@ -62,7 +62,7 @@ from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable, zero_is_best
 from monitors.scheduler import Scheduler, judged_timeout_s, sampler_of, tick_s
 from monitors.scoring_workers import NICENESS, ScoringWorkers
-from monitors.trials.desk import begin, key_of
+from monitors.trials.desk import begin, key_of, prices_of
 from monitors.trials.preference import Preference
 from monitors.trials.runner import Gates, TrialRunner
 
@@ -195,7 +195,7 @@ async def run(
         }
         pages = page(scheduler, engine, registry, **fields)
         scheduler.count_gateways = pages.count_gateways
-    handlers = [*_handlers(config, parts, series), *template_handlers(templates)]
+    handlers = [*_handlers(config, parts, series, trials), *template_handlers(templates)]
     handlers += dataset_handlers(datasets, parts.store, engine.alerts)
     handlers += [] if trials is None else trial_handlers(trials)
     audit_log = _open_audit(data_dir)
@@ -245,7 +245,7 @@ def _trials(config: Config, data_dir: Path, parts: Parts) -> TrialDesk | None:
         trials,
         parts.scheduler.store,
         parts.catalogue,
-        Gates(hold, lambda text: key_of(text, config), parts.redactor.redact_sample),
+        Gates(hold, lambda text: key_of(text, config), parts.redactor.redact_sample, prices_of(config)),
         preference=Preference(writer) if writer else None,
         judged_timeout_s=judged_timeout_s(config),
     )
@@ -266,7 +266,7 @@ def _verifier(
     return verifiers.open_verifier(config.judge, instruments, answers=answers)
 
 
-def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:
+def _handlers(config: Config, parts: Parts, series: SeriesReader, trials: TrialDesk | None) -> list[Any]:
     """Return the handlers of the API, without those of documents."""
     passing = passings(parts.catalogue)
     shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, list(parts.catalogue.by_name))
@@ -276,7 +276,7 @@ def _handlers(config: Config, parts: Parts, series: SeriesReader) -> list[Any]:
         *rule_handlers(parts.engine),
         *compare_handlers(parts.store, lambda name: passing(name).flipped),
         *label_handlers(parts.store, passing),
-        *source_handlers(parts.sources),
+        *source_handlers(parts.sources, None if trials is None else trials.advised),
         *series_handlers(shown),
     ]
 

@@ -53,13 +53,14 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `api_key` is a placeholder, `${NAME}` or `${file:/path}`: the key itself is never stored. `params` replace members
     of the request's body; null removes one. `system_prompt` is a text that takes the place of the instructions;
     `{context}` and `{question}` in it stand for the stretch of the passages and the question. `max_contexts` keeps the
-    first passages, `drop_source` leaves out those of a source. `price` is in USD, per million tokens by default.
+    first passages, `drop_source` leaves out those of a source or an id. `price` is in USD, per million tokens by
+    default; without one `[prices]` has that of the model that is asked.
     """
 
     name: str = "candidate"
     base_url: str
     api_key: str
-    price: Price
+    price: Price | None = None
     model: str | None = None
     params: dict[str, Any] = {}
     system_prompt: str | None = None

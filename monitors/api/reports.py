@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -17,6 +17,7 @@ from monitors.analysis.ab_query import PERIOD, VersionQuery, compare_versions, p
 from monitors.analysis.captured import UnknownMetricError
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
 from monitors.analysis.judge_check import judge_checks
+from monitors.analysis.retrieval.context_cost import ContextCostReport
 from monitors.analysis.retrieval.source_reading import DAY_S, Reports, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.metrics.registry import zero_is_best
@@ -29,8 +30,10 @@ _Until: TypeAlias = Annotated[
 ]
 
 
-def source_handlers(reports: SourceReports) -> list[Any]:
-    """The handlers; the admin app guards them."""
+def source_handlers(
+    reports: SourceReports, advised: Callable[[ContextCostReport], Awaitable[ContextCostReport]] | None = None
+) -> list[Any]:
+    """The handlers; the admin app guards them. `advised` adds to the advice on costs what trials found."""
 
     async def read(app: str, metric: str | None, since_s: float, until: float | None) -> Reports:
         try:
@@ -64,7 +67,8 @@ def source_handlers(reports: SourceReports) -> list[Any]:
     async def context_costs(
         *, app: FromQuery[str], metric: FromQuery[str | None] = None, since_s: _Seconds = DAY_S, until: _Until = None
     ) -> dict[str, Any]:
-        return asdict((await read(app, metric, since_s, until)).costs)
+        costs = (await read(app, metric, since_s, until)).costs
+        return asdict(costs if advised is None else await advised(costs))
 
     return [sources, topics, context_costs]
 

@@ -15,6 +15,7 @@ from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config
 from gaugeway.storage.trials import Trial, Trials, UnknownTrialError
+from monitors.analysis.retrieval.context_cost import ContextCostReport, with_trials
 from monitors.api.alerts import address_of, body_of, same_origin
 from monitors.api.documents import answering
 from monitors.metrics.registry import Catalogue
@@ -50,6 +51,11 @@ class TrialDesk:
                 return await desk.report(self._trials, await self._trials.get(name), self._catalogue, self._made)
             except UnknownTrialError as error:
                 raise NotFoundException(str(error)) from error
+
+    async def advised(self, costs: ContextCostReport) -> ContextCostReport:
+        """Return the report with what the app's trials of fewer passages found."""
+        found = desk.finished([report for report in await self.reports() if report.app == costs.app])
+        return with_trials(costs, found) if found else costs
 
     def deciding(self) -> list[str]:
         """Return the names of the metrics that can decide a trial."""

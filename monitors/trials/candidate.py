@@ -17,6 +17,7 @@ from gaugeway.prompts import dicts, response_text
 from gaugeway.prompts.changed_request import NotExactError, with_instructions, without_passages
 from gaugeway.records import Context, Sample, Usage
 from gaugeway.runtime.retry import retry_after_s
+from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.trials import Arm, Kept, Trial
 
 MAX_RESPONSE_BYTES = 8 * 1024 * 1024
@@ -34,6 +35,7 @@ _OUTPUT_KEYS = {
 }
 _STATE = ("previous_response_id", "conversation", "background", "container", "mcp_servers", "web_search_options")
 """Members that make an answer depend on what the provider keeps or looks up, or come later."""
+_STREAM = ("stream", "stream_options")
 _OVERHEAD_TOKENS = 64
 """For what a provider adds around a message."""
 _BUSY = frozenset({408, 429, 502, 503, 529})
@@ -59,16 +61,38 @@ class CallError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A request for a candidate, the passages in it, and the most it can cost in USD."""
+    """A request for a candidate, the passages in it, its price, and the most it can cost in USD."""
 
     body: dict[str, Any]
     contexts: tuple[Context, ...]
+    price: Price
     usd: float
 
 
-def prepared(trial: Trial, arm: Arm, kept: Kept, text: str, sample: Sample) -> Prepared:
+def prepared(trial: Trial, arm: Arm, kept: Kept, *, text: str, sample: Sample, prices: PriceTable) -> Prepared:
     """Return what an arm gets for a kept request with this body. Raises NotExactError."""
     body: dict[str, Any] = msgspec.json.decode(text)
+    _check(body)
+    body, contexts = _with_prompt_of(arm, kept.route, body, sample)
+    body |= ({} if arm.model is None else {"model": arm.model}) | arm.params
+    body = {name: value for name, value in body.items() if value is not None and name not in _STREAM}
+    _check(body)
+    if kept.route == "responses":
+        body["store"] = False
+    names = _OUTPUT_KEYS[kept.route]
+    most_out = max((body[name] for name in names if type(body.get(name)) is int), default=0)
+    if most_out <= 0:
+        most_out = trial.max_output_tokens
+        body = {name: value for name, value in body.items() if name not in names} | {names[0]: most_out}
+    most_in, price = _most_input(body), arm.price or prices.of(str(body.get("model")))
+    if price is None:
+        raise NotExactError("no_price")
+    usd = max(price.usd(most_in, most_out, cached_tokens=cached) for cached in (0, most_in))
+    return Prepared(body=body, contexts=contexts, price=price, usd=usd)
+
+
+def _check(body: dict[str, Any]) -> None:
+    """Raise NotExactError for a request whose answer or cost depends on what is not in it."""
     if any(body.get(name) for name in _STATE) or isinstance(body.get("prompt"), dict):
         raise NotExactError("server_state")
     if any(tool.get("type", "function") not in ("function", "custom") for tool in dicts(body.get("tools"))):
@@ -77,33 +101,28 @@ def prepared(trial: Trial, arm: Arm, kept: Kept, text: str, sample: Sample) -> P
         raise NotExactError("several_choices")
     if any(_is_remote(part) for part in _objects(body)):
         raise NotExactError("remote_media")
-    body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-    contexts = sample.contexts
+
+
+def _with_prompt_of(
+    arm: Arm, route: str, body: dict[str, Any], sample: Sample
+) -> tuple[dict[str, Any], tuple[Context, ...]]:
+    """Return the body with an arm's passages and instructions, and the passages."""
+    contexts, asked = sample.contexts, sample.question
     if arm.max_contexts is not None or arm.drop_source is not None:
         most = len(contexts) if arm.max_contexts is None else arm.max_contexts
-
-        def keeps(index: int) -> bool:
-            return index < most and (arm.drop_source is None or sample.contexts[index].source != arm.drop_source)
-
-        body, contexts = without_passages(kept.route, body, sample.question, contexts, keeps)
+        left = {
+            index
+            for index, passage in enumerate(contexts[:most])
+            if arm.drop_source is None or arm.drop_source not in (passage.id, passage.source)
+        }
+        body, contexts = without_passages(route, body, asked, contexts, left.__contains__)
     if arm.system_prompt is not None:
-        body = with_instructions(kept.route, body, sample.question, contexts, arm.system_prompt)
-    body |= {} if arm.model is None else {"model": arm.model}
-    body = {name: value for name, value in {**body, **arm.params}.items() if value is not None}
-    if kept.route == "responses":
-        body["store"] = False
-    names = _OUTPUT_KEYS[kept.route]
-    most_out = max((body[name] for name in names if type(body.get(name)) is int), default=0)
-    if most_out <= 0:
-        most_out = trial.max_output_tokens
-        body = {name: value for name, value in body.items() if name not in names} | {names[0]: most_out}
-    most_in = _most_input(body)
-    usd = max(arm.price.usd(most_in, most_out, cached_tokens=cached) for cached in (0, most_in))
-    return Prepared(body=body, contexts=contexts, usd=usd)
+        body = with_instructions(route, body, asked, contexts, arm.system_prompt)
+    return dict(body), contexts
 
 
 async def ask(
-    client: httpx.AsyncClient, arm: Arm, kept: Kept, body: dict[str, Any], *, key: str, timeout_s: float
+    client: httpx.AsyncClient, arm: Arm, kept: Kept, ready: Prepared, *, key: str, timeout_s: float
 ) -> tuple[Response, float]:
     """Send a request; return the response and the USD it cost. Raises BusyError and CallError."""
     headers = {"x-api-key": key} if kept.route == "messages" else {"authorization": f"Bearer {key}"}
@@ -113,7 +132,9 @@ async def ask(
     try:
         async with (
             asyncio.timeout(timeout_s),
-            client.stream("POST", url, content=msgspec.json.encode(body), headers=headers, timeout=timeout_s) as reply,
+            client.stream(
+                "POST", url, content=msgspec.json.encode(ready.body), headers=headers, timeout=timeout_s
+            ) as reply,
         ):
             if reply.status_code in _BUSY:
                 raise BusyError(f"HTTP {reply.status_code}", retry_after_s(reply.headers, time.time()))
@@ -137,15 +158,15 @@ async def ask(
     response = response_text.read(kept.route, read if isinstance(read, dict) else {}, reply.status_code)
     if response.usage is None or None in (response.usage.input_tokens, response.usage.output_tokens):
         raise CallError("no_usage", charged=True)
-    return response, cost(arm, kept.route, response.usage)
+    return response, cost(ready.price, kept.route, response.usage)
 
 
-def cost(arm: Arm, route: str, usage: Usage) -> float:
+def cost(price: Price, route: str, usage: Usage) -> float:
     """Return the USD for the tokens that the provider reports; Anthropic counts cached ones apart."""
     cached, given = usage.cached_tokens or 0, usage.input_tokens or 0
     if route == "messages":
         given += cached + (usage.cache_write_tokens or 0)
-    return arm.price.usd(given, usage.output_tokens or 0, cached_tokens=cached)
+    return price.usd(given, usage.output_tokens or 0, cached_tokens=cached)
 
 
 def why_no_answer(response: Response) -> str | None:

@@ -18,6 +18,7 @@ from gaugeway.settings.placeholders import placeholders_in
 from gaugeway.settings.shared import Config, Price, PriceTable
 from gaugeway.signals import UNDIRECTED
 from gaugeway.storage.trials import Answer, StoredTrial, Trial, Trials, sealer
+from monitors.analysis.retrieval.context_cost import FinishedTrial
 from monitors.analysis.trial_result import TrialResult, TrialVerdict
 from monitors.metrics import scores_conversations
 from monitors.metrics.registry import Catalogue
@@ -121,14 +122,18 @@ def _arm(arm: dict[str, Any], config: Config, *, remote: bool) -> dict[str, Any]
             raise ValueError(f"arms.upstream: {upstream!r} is not in [[upstreams]]; there are {', '.join(known)}")
         arm["base_url"] = known[name].get("base_url")
         arm.setdefault("api_key", f"{_UPSTREAM}{name}")
-    if "price" not in arm and (model := arm.get("model")):
-        own = PriceTable(msgspec.convert(config.prices, dict[str, Price])).of(str(model))
-        arm |= {} if own is None else {"price": own}
-    if "price" not in arm:
+    if "price" not in arm and (
+        prices_of(config).of(str(arm["model"])) is None if "model" in arm else not config.prices
+    ):
         raise ValueError(
             "arms.price: needed, as the trial is bounded in USD: price.input and price.output, or [prices]"
         )
     return arm
+
+
+def prices_of(config: Config) -> PriceTable:
+    """Return `[prices]`."""
+    return PriceTable(msgspec.convert(config.prices, dict[str, Price]))
 
 
 def upstreams_of(config: Config) -> dict[str, dict[str, Any]]:
@@ -266,3 +271,26 @@ async def begin(trials: Trials, wanted: Sequence[Mapping[str, Any]], config: Con
             await trials.start(checked(trial, config, catalogue))
             started.append(trial.name)
     return started
+
+
+def finished(reports: Sequence[TrialReport]) -> list[FinishedTrial]:
+    """Return what trials of fewer passages found, for the advice on what the context costs; the newest last."""
+    found = []
+    for report in reversed(reports):
+        for arm in report.arms:
+            primary = next(row for row in arm.result.metrics if row.role == "primary")
+            cut = arm.changes[0].replace(" = ", "=") if len(arm.changes) == 1 else ""
+            if None in (primary.low, primary.high) or not cut.startswith(("max_contexts=", "drop_source=")):
+                continue
+            found.append(
+                FinishedTrial(
+                    name=report.name,
+                    candidate=cut,
+                    metric=report.primary,
+                    difference=primary.difference or 0.0,
+                    ci_low=primary.low or 0.0,
+                    ci_high=primary.high or 0.0,
+                    error=report.alpha,
+                )
+            )
+    return found

@@ -19,6 +19,7 @@ from gaugeway.records import Evaluation, Sample, changed
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import spawn
 from gaugeway.settings import ConfigError
+from gaugeway.settings.shared import PriceTable
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Store
 from gaugeway.storage.trials import WAITS_S, Answer, Arm, Kept, Trial, Trials, sealer
@@ -68,11 +69,12 @@ class _Running:
 
 
 class Gates(NamedTuple):
-    """What a runner asks of the rest: why it must wait ("" if it need not), a key by its placeholder, a redaction."""
+    """What a runner takes from the rest: why it must wait ("" if it need not), keys, how to redact, `[prices]`."""
 
     hold: Callable[[], Awaitable[str]]
     key: Callable[[str], str | None]
     redact: Callable[[Sample], Sample]
+    prices: PriceTable
 
 
 class TrialRunner:
@@ -227,7 +229,7 @@ class TrialRunner:
         await asyncio.sleep(wait_s)
         for arm in trial.arms:
             try:
-                ready = prepared(trial, arm, work.kept, work.body, work.sample)
+                ready = prepared(trial, arm, work.kept, text=work.body, sample=work.sample, prices=self._gates.prices)
             except NotExactError as error:
                 self._count(trial, str(error))
                 continue
@@ -258,7 +260,7 @@ class TrialRunner:
         answer = Answer(arm=arm.name, exchange=work.exchange, state="lost", at=0.0, usd=0.0, judge_usd=0.0, facts={})
         usd = ready.usd
         try:
-            response, usd = await ask(client, arm, work.kept, ready.body, key=key or "", timeout_s=trial.timeout_s)
+            response, usd = await ask(client, arm, work.kept, ready, key=key or "", timeout_s=trial.timeout_s)
         except CallError as error:
             self._fail(running)
             facts = judging.facts_of(work.sample, work.sample, ready.body, error.reason)

@@ -86,6 +86,7 @@ async def report_view(
                 budget_s=BUDGET_S,
             )
             report, costs = shown(reports), reports.costs
+            costs = costs if site.trials is None else await site.trials.advised(costs)
     except UnknownMetricError as error:
         problem = f"metric: {error}"
     except HTTPException as error:
@@ -108,8 +109,6 @@ async def report_view(
     )
 
 
-TRIALS_HAVE_A_PAGE = False
-"""Whether advice links to the form that starts a trial (`/trials/new`)."""
 ROWS = 100
 """Rows of the table; the API returns all sources."""
 
@@ -156,7 +155,7 @@ def source_view_handlers(site: Site) -> list[Any]:
             "sources.html",
             "Sources",
             shown=attrgetter("sources"),
-            trials_have_a_page=TRIALS_HAVE_A_PAGE,
+            trials_have_a_page=site.trials is not None,
             rows_of=rows_of,
             chart_of=chart_of,
             orders=TEXTS["orders"],
