@@ -8,13 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from litestar import Request, get, post
-from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config
-from gaugeway.storage.trials import Trials, UnknownTrialError
+from gaugeway.storage.trials import Trials
 from monitors.api.alerts import address_of, body_of, same_origin
 from monitors.api.documents import answering
 from monitors.metrics.registry import Catalogue
@@ -40,11 +39,8 @@ class TrialDesk:
 
     async def report(self, name: str) -> TrialReport:
         """Return the report on one trial."""
-        try:
-            with answering("the trials"):
-                return await desk.report(self._trials, await self._trials.get(name), self._catalogue)
-        except UnknownTrialError as error:
-            raise NotFoundException(str(error)) from error
+        with answering("the trials"):
+            return await desk.report(self._trials, await self._trials.get(name), self._catalogue)
 
     async def start(self, given: dict[str, Any], request: Request[Any, Any, Any], by: str | None = None) -> TrialReport:
         """Start a trial, and log who did."""

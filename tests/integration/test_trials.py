@@ -56,7 +56,8 @@ def thing(number):
 
 def ask(running, number, **more):
     name = thing(number)
-    prompt = f"Answer from the sources.\n\n[1] {RIGHT.format(thing=name)}\n[2] Tides turn twice a day.\n\nQuestion: Where is the {name}?"
+    sources = f"[1] {RIGHT.format(thing=name)}\n[2] Tides turn twice a day."
+    prompt = f"Answer from the sources.\n\n{sources}\n\nQuestion: Where is the {name}?"
     body = {"model": "live-1", "messages": [{"role": "user", "content": prompt}], **more}
     answered = httpx.post(
         f"{running.base_url}/chat/completions", json=body, headers={"x-gaugeway-app": "shop"}, timeout=30
@@ -122,19 +123,20 @@ def key(monkeypatch):
     ids=["worse", "better", "equal"],
 )
 def test_a_candidate_is_judged_on_live_questions(tmp_path, right, verdict, code):
-    with LLMServer(answering(0.7)) as live, LLMServer(answering(right)) as other:
-        with product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running:
-            said = start(running, "candidate")
-            assert other.url in said
-            send(running, range(400))
-            running.until(lambda: is_over(running, "candidate"), 120, what="a verdict")
-            found = report(running, "candidate")
-            gate = gaugeway(
-                running, "gate", "candidate", "--output", tmp_path / "gate.xml", "--output", tmp_path / "g.md"
-            )
-            stored = b"".join(path.read_bytes() for path in running.data.glob("*.db*"))
-            metrics = running.get("/api/metrics")
-            log = running.log.read_text()
+    with (
+        LLMServer(answering(0.7)) as live,
+        LLMServer(answering(right)) as other,
+        product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running,
+    ):
+        said = start(running, "candidate")
+        assert other.url in said
+        send(running, range(400))
+        running.until(lambda: is_over(running, "candidate"), 120, what="a verdict")
+        found = report(running, "candidate")
+        gate = gaugeway(running, "gate", "candidate", "--output", tmp_path / "gate.xml", "--output", tmp_path / "g.md")
+        stored = b"".join(path.read_bytes() for path in running.data.glob("*.db*"))
+        metrics = running.get("/api/metrics")
+        log = running.log.read_text()
     assert found["verdict"] == verdict, found
     assert (gate.returncode, found["left_out"]) == (code, {}), gate.stderr
     assert f'failures="{code}"' in (tmp_path / "gate.xml").read_text()
