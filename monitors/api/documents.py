@@ -18,6 +18,7 @@ from gaugeway.runtime import audit
 from gaugeway.storage.engines.failures import EngineError, Unsupported
 from gaugeway.storage.stores import Store
 from gaugeway.storage.templates import State, StoredTemplate, Templates, only_templates
+from gaugeway.storage.trials import UnknownTrialError
 from monitors.analysis.datasets import MAX_ADDED, WORST, Added, Datasets, UnknownDatasetError
 from monitors.api.alerts import address_of, body_of, same_origin
 
@@ -109,10 +110,10 @@ async def decide(kept: Templates, request: Request[Any, Any, Any], app: str, ver
 
 @contextmanager
 def answering(what: str) -> Iterator[None]:
-    """Turn errors about `what` is kept into HTTP ones: 404 for an unknown data set, 400 for a wrong value, 503."""
+    """Turn errors about `what` is kept into HTTP ones: 404 for what is unknown, 400 for a wrong value, 503."""
     try:
         yield
-    except UnknownDatasetError as error:
+    except (UnknownDatasetError, UnknownTrialError) as error:
         raise NotFoundException(str(error)) from error
     except EngineError as error:
         raise HTTPException(status_code=503, detail=f"{what} cannot be reached: {type(error).__name__}") from error

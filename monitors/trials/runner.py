@@ -29,8 +29,8 @@ from monitors.trials import judging
 from monitors.trials.candidate import BusyError, CallError, Prepared, ask, prepared, why_no_answer
 from monitors.trials.preference import Preference
 
-_LOOK_EVERY = 10
-"""Answers between two looks at the result."""
+_LOOK_EVERY, _GROWTH = 10, 25
+"""Answers between two looks at the result, and the divisor of their growth: a look reads all answers."""
 _STORED_WITHIN_S, _JUDGED_WITHIN_S = 900.0, 60.0
 """How long an exchange may take to be stored, and its live answer to be judged by the worker."""
 _FAILURES = 25
@@ -63,7 +63,7 @@ class _Running:
     answers: int = 0
     not_before: dict[str, float] = field(default_factory=dict)
     recovered_at: float = 0.0
-    looked: bool = False
+    look_after: int = 0
     backoff: Backoff = field(default_factory=lambda: Backoff(*_BACKOFF_S))
     why: str = ""
 
@@ -176,19 +176,15 @@ class TrialRunner:
                         answer, state="lost", at=now, judge_usd=0.0
                     )  # what it reserved counts as spent
                     await self._trials.settle(trial.name, lost)
-        if not why and (not running.looked or running.answers >= _LOOK_EVERY):
-            running.looked, running.answers = True, 0
-            results = await self.results(trial)
+        if not why and running.answers >= running.look_after:
+            answers = await self._trials.answers(trial.name)
+            running.answers, running.look_after = 0, max(_LOOK_EVERY, len(answers) // _GROWTH)
+            results = await asyncio.to_thread(results_of, trial, answers, self._catalogue)
             if all(result.verdict != "not yet" for result in results.values()):
                 why = "decided"
         if why:
             _log.info("trial %s ends: %s", trial.name, why)
             await self._trials.end(trial.name, why, now)
-
-    async def results(self, trial: Trial) -> dict[str, TrialResult]:
-        """Return the results by arm."""
-        answers = await self._trials.answers(trial.name)
-        return await asyncio.to_thread(results_of, trial, answers, self._catalogue)
 
     async def _begin(self, running: _Running, exchange: str, since: float, kept: Kept, now: float) -> None:
         """Begin an exchange whose turn has come."""

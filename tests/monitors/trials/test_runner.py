@@ -107,7 +107,7 @@ async def test_several_candidates_get_the_same_questions(tmp_path):
         async with Bench(tmp_path, one.url) as bench:
             await bench.start(arms=(arm(one.url, "one"), arm(two.url, "two", model="other")))
             await bench.add(1, 2, 3)
-            await bench.run(ticks=3)
+            await bench.run(ticks=20)
             answers = await bench.answers()
     pairs = {(answer.arm, answer.exchange): answer.facts["scores"]["spoken"] for answer in answers}
     assert len(pairs) == 6
@@ -317,7 +317,7 @@ async def test_a_sealed_request_opens_with_the_key_and_one_of_another_key_stops_
             await bench.add(1, 2)
             kept = Kept(route="chat_completions", body=sealed, sealed=True)
             await bench.trials.keep("t", "x1", kept, bench.now)
-            await bench.run(ticks=2)
+            await bench.run(ticks=8)
             exchanges = {one.exchange for one in await bench.answers()}
             left = (await bench.trials.get("t")).left_out
     assert exchanges == ({"x1", "x2"} if key == "the same" else {"x2"})
