@@ -8,21 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from litestar import Request, get, post
-<<<<<<< HEAD
-from litestar.exceptions import ClientException, NotFoundException
-=======
->>>>>>> 08d48dbb5ccccc2cfb946b5f2130b6dc30db23c5
+from litestar.exceptions import ClientException
 from litestar.params import FromPath
 
 from gaugeway.runtime import audit
 from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config
-<<<<<<< HEAD
-from gaugeway.storage.trials import Trial, Trials, UnknownTrialError
+from gaugeway.storage.trials import Trial, Trials
 from monitors.analysis.retrieval.context_cost import ContextCostReport, with_trials
-=======
-from gaugeway.storage.trials import Trials
->>>>>>> 08d48dbb5ccccc2cfb946b5f2130b6dc30db23c5
 from monitors.api.alerts import address_of, body_of, same_origin
 from monitors.api.documents import answering
 from monitors.metrics.registry import Catalogue
@@ -54,14 +47,7 @@ class TrialDesk:
     async def report(self, name: str) -> TrialReport:
         """Return the report on one trial."""
         with answering("the trials"):
-<<<<<<< HEAD
-            try:
-                return await desk.report(self._trials, await self._trials.get(name), self._catalogue, self._made)
-            except UnknownTrialError as error:
-                raise NotFoundException(str(error)) from error
-=======
-            return await desk.report(self._trials, await self._trials.get(name), self._catalogue)
->>>>>>> 08d48dbb5ccccc2cfb946b5f2130b6dc30db23c5
+            return await desk.report(self._trials, await self._trials.get(name), self._catalogue, self._made)
 
     async def advised(self, costs: ContextCostReport) -> ContextCostReport:
         """Return the report with what the app's trials of fewer passages found."""

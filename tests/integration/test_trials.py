@@ -58,11 +58,7 @@ def thing(number):
 
 def ask(running, number, **more):
     name = thing(number)
-<<<<<<< HEAD
     sources = f"[1] {RIGHT.format(thing=name)}\n[2] The {name} is {number % 90 + 9} feet tall."
-=======
-    sources = f"[1] {RIGHT.format(thing=name)}\n[2] Tides turn twice a day."
->>>>>>> 08d48dbb5ccccc2cfb946b5f2130b6dc30db23c5
     prompt = f"Answer from the sources.\n\n{sources}\n\nQuestion: Where is the {name}?"
     body = {"model": "live-1", "messages": [{"role": "user", "content": prompt}], **more}
     answered = httpx.post(
@@ -134,7 +130,6 @@ def test_a_candidate_is_judged_on_live_questions(tmp_path, right, verdict, code)
         LLMServer(answering(right)) as other,
         product(tmp_path, CONFIG.format(live=live.url, other=other.url)) as running,
     ):
-<<<<<<< HEAD
         assert other.url in start(running, "candidate")
         send(running, range(400))
         running.until(lambda: is_over(running, "candidate"), 120, what="a verdict")
@@ -143,17 +138,6 @@ def test_a_candidate_is_judged_on_live_questions(tmp_path, right, verdict, code)
         gate = gaugeway(running, "gate", "candidate", *(word for file in files for word in ("--output", file)))
         stored = b"".join(path.read_bytes() for path in running.data.glob("*.db*"))
         metrics = running.get("/api/metrics")
-=======
-        said = start(running, "candidate")
-        assert other.url in said
-        send(running, range(400))
-        running.until(lambda: is_over(running, "candidate"), 120, what="a verdict")
-        found = report(running, "candidate")
-        gate = gaugeway(running, "gate", "candidate", "--output", tmp_path / "gate.xml", "--output", tmp_path / "g.md")
-        stored = b"".join(path.read_bytes() for path in running.data.glob("*.db*"))
-        metrics = running.get("/api/metrics")
-        log = running.log.read_text()
->>>>>>> 08d48dbb5ccccc2cfb946b5f2130b6dc30db23c5
     assert found["verdict"] == verdict, found
     assert (gate.returncode, found["left_out"]) == (code, {}), gate.stderr
     assert f'failures="{code}"' in (tmp_path / "gate.xml").read_text()

@@ -270,7 +270,6 @@ async def world(
         trials=TrialDesk(trials, config, catalogue),
         sources=SourceReports(store, clock=clock, passing=passings(catalogue)),
         series=SeriesReader(store, effects=engine.design_effects, clock=clock),
-        trials=None,
         origins={},
         clock=clock,
         first_scores=first_scores,

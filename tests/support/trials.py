@@ -7,13 +7,13 @@ import json
 from collections import Counter
 
 from gaugeway.records import Evaluation, Sample, Score
-from gaugeway.settings.shared import Price
+from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.trials import Arm, Kept, Trial, Trials
 from monitors.judges import SPEND, JudgeError
 from monitors.metrics.registry import Catalogue, Enabled
-from monitors.trials.runner import Gates, TrialRunner
+from monitors.trials.runner import Gates, TrialRunner, results_of
 
 CALL_USD = (10 * 1.0 + 5 * 2.0) / 1e6
 """What one answer of `LLMServer` costs at the price of `arm`."""
@@ -48,12 +48,15 @@ class Bench:
         self.store = SQLiteStore(folder / "store.db")
         self.metrics = metrics or (Spoken(),)
         enabled = tuple(Enabled(metric=metric, rate=1.0, threshold=0.5) for metric in self.metrics)
+        self.catalogue = Catalogue(enabled=enabled)
         self.now, self.held, self.url = 10_000.0, "", url
-        gates = Gates(self._hold, lambda text: f"key of {text}", how.pop("redact", lambda sample: sample))
+        gates = Gates(
+            self._hold, lambda text: f"key of {text}", how.pop("redact", lambda sample: sample), PriceTable({})
+        )
         self.runner = TrialRunner(
             self.trials,
             self.store,
-            Catalogue(enabled=enabled),
+            self.catalogue,
             gates,
             preference=preference,
             judged_timeout_s=5.0,
@@ -95,6 +98,11 @@ class Bench:
             tasks = [task for running in self.runner._running.values() for task in running.tasks.values()]  # noqa: SLF001 - a test waits for its calls
             await asyncio.gather(*tasks, return_exceptions=True)
             self.now += step_s
+
+    async def results(self):
+        """The results by arm."""
+        trial = (await self.trials.get("t")).trial
+        return results_of(trial, await self.trials.answers("t"), self.catalogue)
 
     async def answers(self, name="t"):
         return await self.trials.answers(name)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from gaugeway.exchange import Response
 from gaugeway.prompts.changed_request import NotExactError
 from gaugeway.records import Context, Sample, Usage
-from gaugeway.settings.shared import Price
+from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.trials import Arm, Kept
 from monitors.trials import candidate as module
-from monitors.trials.candidate import BusyError, CallError, ask, cost, prepared, why_no_answer
+from monitors.trials.candidate import BusyError, CallError, Prepared, ask, cost, prepared, why_no_answer
 from tests.gaugeway.storage.test_trials import trial
 from tests.support.llm_server import LLMServer, Reply
 
@@ -57,14 +57,20 @@ def live(**more):
 
 def ready(body=CHAT, route="chat_completions", changes=None, sample=None, **about):
     kept = Kept(route=route, body="")
-    return prepared(trial(**about), changes or arm(), kept, json.dumps(body), sample or live())
+    return prepared(
+        trial(**about), changes or arm(), kept, text=json.dumps(body), sample=sample or live(), prices=PriceTable({})
+    )
+
+
+def made(where, body):
+    return Prepared(body=body, contexts=(), price=where.price, usd=1.0)
 
 
 async def asked(server, route="chat_completions", body=None, headers=None, timeout_s=30.0, **changes):
     kept = Kept(route=route, body="", headers=headers or {})
     async with httpx.AsyncClient(follow_redirects=False) as client:
         where = arm(base_url=server.url, **changes)
-        return await ask(client, where, kept, body or BODIES[route], key=KEY, timeout_s=timeout_s)
+        return await ask(client, where, kept, made(where, body or BODIES[route]), key=KEY, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("route", BODIES)
@@ -166,7 +172,7 @@ async def test_an_answer_that_drips_takes_no_longer_than_the_call_may():
 
     async with httpx.AsyncClient(transport=Dripping()) as client:
         with pytest.raises(CallError, match=r"^timeout$"):
-            await ask(client, arm(), Kept(route="chat_completions", body=""), CHAT, key=KEY, timeout_s=0.3)
+            await ask(client, arm(), Kept(route="chat_completions", body=""), made(arm(), CHAT), key=KEY, timeout_s=0.3)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +325,7 @@ def test_the_most_it_can_cost_is_never_less_than_what_it_costs(*, price, texts, 
         output_tokens=int(most * share),
         cached_tokens=read,
     )
-    assert cost(where, route, usage) <= made.usd * (1 + 1e-9)
+    assert cost(where.price, route, usage) <= made.usd * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -335,4 +341,4 @@ def test_the_most_it_can_cost_is_never_less_than_what_it_costs(*, price, texts, 
 )
 def test_cached_tokens_have_their_price_however_an_api_counts_them(route, usage, usd):
     where = arm(price=Price(input=1.0, output=2.0, cached=0.5))
-    assert cost(where, route, usage) == pytest.approx(usd / 1e6)
+    assert cost(where.price, route, usage) == pytest.approx(usd / 1e6)

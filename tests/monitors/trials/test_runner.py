@@ -85,7 +85,7 @@ async def test_what_a_candidate_does_not_answer_counts_against_it(tmp_path, repl
             await bench.add(1)
             await bench.run()
             (one,) = await bench.answers()
-            results = await bench.runner.results((await bench.trials.get("t")).trial)
+            results = await bench.results()
     assert (one.state, one.facts["scores"]) == (state, {"answered": [1.0, 0.0]})
     assert one.usd > CALL_USD if usd is None else one.usd == pytest.approx(usd)
     answered = next(row for row in results["candidate"].metrics if row.metric == "answered")
@@ -157,7 +157,7 @@ async def test_a_trial_ends_when_it_is_decided(tmp_path):
             await bench.add(*range(120), response="1.0")
             await bench.run(ticks=12, step_s=5.0)
             stored = await bench.trials.get("t")
-            results = await bench.runner.results(stored.trial)
+            results = await bench.results()
     assert (stored.state, stored.why) == ("ended", "decided")
     assert results["candidate"].verdict == "do not ship"
 
