@@ -122,9 +122,9 @@ def _arm(arm: dict[str, Any], config: Config, *, remote: bool) -> dict[str, Any]
             raise ValueError(f"arms.upstream: {upstream!r} is not in [[upstreams]]; there are {', '.join(known)}")
         arm["base_url"] = known[name].get("base_url")
         arm.setdefault("api_key", f"{_UPSTREAM}{name}")
-    if "price" not in arm and (
-        prices_of(config).of(str(arm["model"])) is None if "model" in arm else not config.prices
-    ):
+    if "price" not in arm and "model" in arm and (own := prices_of(config).of(str(arm["model"]))) is not None:
+        arm["price"] = own
+    if "price" not in arm and ("model" in arm or not config.prices):
         raise ValueError(
             "arms.price: needed, as the trial is bounded in USD: price.input and price.output, or [prices]"
         )

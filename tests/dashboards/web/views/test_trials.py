@@ -70,7 +70,13 @@ async def answered(w, count, gain, *, name="smaller", spread=0.1, **about):
             "rate": 1.0,
         }
         done = {"at": now + number, "usd": 0.001, "judge_usd": 0.0005, "facts": facts}
-        await w.trials.settle(name, Answer(arm="candidate", exchange=exchange, state="answered", **done))
+        await settled(w, name, Answer(arm="candidate", exchange=exchange, state="answered", **done))
+
+
+async def settled(w, name, answer):
+    claimed = await w.trials.claim((await w.trials.get(name)).trial, answer.arm, answer.exchange, 0.0, answer.at)
+    assert claimed == "claimed"
+    await w.trials.settle(name, answer)
 
 
 async def test_there_is_no_trial_at_first_and_the_list_is_in_the_navigation(tmp_path):
@@ -185,9 +191,7 @@ async def test_what_is_not_decided_says_how_many_more_and_a_person_can_stop_it(t
         await answered(w, 40, 0.0, spread=0.3)
         lost = {"at": time.time(), "usd": 0.002, "judge_usd": 0.0}
         facts = {"scores": {"answered": [1.0, 0.0]}, "unscored": {METRIC: "no_claims"}}
-        await w.trials.settle(
-            "smaller", Answer(arm="candidate", exchange="z", state="failed:timeout", facts=facts, **lost)
-        )
+        await settled(w, "smaller", Answer(arm="candidate", exchange="z", state="failed:timeout", facts=facts, **lost))
         await w.trials.leave_out({"smaller": Counter(redacted=3, server_state=1)})
         page = await w.page("/trials/smaller")
         listed = await w.page("/trials")
