@@ -48,8 +48,7 @@ def route_of(method: str, path: str) -> str:
     return head if head in _RESOURCES else "other"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explicit:
+class Explicit(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that the client sent explicitly with its request; None for those it did not send."""
 
     question: str | None = None
@@ -57,14 +56,13 @@ class Explicit:
     reference: str | None = None
     app: str | None = None
     session: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = {}
     capture: bool = True
     context_key: str | None = None
     dropped_tags: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """The W3C trace of an exchange: `span_id` is the exchange's own span, `parent_id` its parent."""
 
     trace_id: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.access.accounting import Accounting, Bill
 from gateway.access.gate import Gate, Permit
@@ -39,8 +41,7 @@ class Tracing(Protocol):
         """Return the exchange's trace, and the traceparent to send upstream (None: the client's, untouched)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """The limits of one request's size (bytes) and time (seconds); None for no limit.
 
     A body and a response that together exceed `content_bytes` are relayed but not captured. `read_s` bounds each wait

@@ -13,7 +13,6 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -37,8 +36,7 @@ _DATE = b"Thu, 01 Jan 2026 00:00:00 GMT"
 _MAX_DIMENSIONS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """The error the model answers with while `Model.failing` is set."""
 
     status: int = 500
@@ -47,8 +45,7 @@ class Failure:
     """Only the judge's requests fail."""
 
 
-@dataclass(slots=True)
-class Logged:
+class Logged(msgspec.Struct):
     """One request as it arrived. `headers` have lower-case names; `task` is a judge request's task."""
 
     method: str
@@ -56,7 +53,7 @@ class Logged:
     query: str
     headers: list[tuple[str, str]]
     raw: bytes
-    body: dict[str, Any] = field(default_factory=dict)
+    body: dict[str, Any] = {}
     task: str | None = None
     status: int = 0
     chunks: int = 0

@@ -27,8 +27,7 @@ SHIFT = 11
 _K1, _B = 1.2, 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """One passage of the handbook."""
 
     id: str
@@ -36,8 +35,7 @@ class Document:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A question and the id of the document that answers it."""
 
     question: str

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from gaugeway.records import Alert, Change, FoundCause, same_scheme
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.spread_points import spread_points
@@ -78,8 +80,7 @@ class JudgeSignals:
     delay_s: Callable[[str], float] = lambda _: 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """What is to be explained, on which scales, and the signals of the retrieval beside it."""
 
     metric: str

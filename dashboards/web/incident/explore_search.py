@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from msgspec import Struct
+
 from gaugeway.storage.stores import Point, Query, Store
 from monitors.analysis.incident.reading import Namer, TopicReports, Topics, read_samples
 
@@ -28,8 +30,7 @@ _MOST_SKIPPED = 1_000_000
 BY_VALUE = ("lowest", "highest")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class Cursor(Struct, frozen=True, kw_only=True):
     """End of a page: after `skip` points with this time (and value, when sorted by value)."""
 
     at: float
@@ -57,8 +58,7 @@ class Cursor:
         return found if sane else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """A page of points. `after` starts the next page, if there may be one.
 
     Exchanges that started before `since` were not searched; None means that the whole period was.

@@ -12,6 +12,7 @@ from litestar import get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Template
+from msgspec import Struct
 
 from dashboards.web.format import shortened
 from dashboards.web.incident.exchange_summary import Line, line_of, question_of
@@ -32,8 +33,7 @@ MAX_EXCHANGES = 50
 AT_ONCE = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Struct, frozen=True, kw_only=True):
     """A conversation: its `key` for an address, "" where only the `session` is known; `last_at` in Unix seconds.
 
     `opening` is the first question that was read, `turns` the number of the latest turn, `worst` the worst score.

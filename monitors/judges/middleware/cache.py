@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from sqlite3 import Connection
@@ -32,8 +31,7 @@ _OVERHEAD = 200
 """Approximate bytes of an entry without its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedAnswer:
+class CachedAnswer(msgspec.Struct, frozen=True):
     """One answer as JSON, its cost in USD, and the Unix time at which it expires."""
 
     answer: bytes

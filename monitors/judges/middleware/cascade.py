@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -23,8 +22,7 @@ PASSED_ON = frozenset(
 """Failures that the next tier may not have. An unreachable judge is not among them: it must not raise the bill."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tier:
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
     """A judge, and the probability from which its answer is accepted; the last tier's answer always is."""
 
     name: str

@@ -7,8 +7,9 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from monitors.judges import Judge, JudgeError, Observer
 from monitors.judges.middleware import Wrapper
@@ -20,8 +21,7 @@ ANSWERED = frozenset({"refused", "context_overflow"})
 """Failures that the sample caused: the judge itself works."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerState:
+class BreakerState(Struct, frozen=True, kw_only=True):
     """The circuit and the current run of failures, which began at `since` (Unix seconds).
 
     `failures` counts the run, `kind` and `detail` are those of the last failure. While the circuit is `open`, the judge
@@ -148,8 +148,7 @@ _BUSY = frozenset({"rate_limited"})
 """What a server that works answers when it gets too many requests: its Retry-After is honoured first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackSettings:
+class StackSettings(Struct, frozen=True, kw_only=True):
     """The limits of one endpoint; see AdaptiveConcurrency, Retrying and CircuitBreaker.
 
     With `count_requests` the circuit counts every request that fails, not only calls whose retries fail too. A server
@@ -165,8 +164,7 @@ class StackSettings:
     longest_pause_s: float = LONGEST_RETRY_AFTER_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(Struct, frozen=True, kw_only=True):
     """A judge for metrics, and the parts of it whose state is shown."""
 
     judge: Judge

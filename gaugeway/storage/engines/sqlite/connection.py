@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import aiosqlite
+from msgspec import Struct
 
 from gaugeway.processes.data_directory import directory_problem
 from gaugeway.runtime.tasks import happens_within, spawn
@@ -65,8 +66,7 @@ class _Shared:
     enough: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
+class Schema(Struct, frozen=True, kw_only=True):
     """What a file holds. `migrations[n]` is the SQL script that leads from version n to n + 1.
 
     A statement of a script ends at the end of a line. `application_id` tells the files of one kind from all others.

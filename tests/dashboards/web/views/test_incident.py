@@ -280,7 +280,7 @@ def test_a_recovery_is_shown_only_where_the_mean_or_half_of_the_evidence_says_so
     levels = Levels(before=level, since=level, now=level, now_s=300.0, before_s=3600.0)
     assert is_recovering(alert, levels, 0.8, now) == shown
     flipped = replace(alert, direction="rise")
-    mirrored = levels if mean is None else replace(levels, now=Level(mean=1.0 - mean, n=100))
+    mirrored = levels if mean is None else replace_struct(levels, now=Level(mean=1.0 - mean, n=100))
     assert is_recovering(flipped, mirrored, 0.2, now) == shown
 
 
