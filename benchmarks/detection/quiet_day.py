@@ -29,7 +29,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gaugeway.demo.servers import in_thread
+from tests.support.in_thread import in_thread
 from tests.support.product import Product, Webhook, product
 
 RESULTS = Path(__file__).parent / "results"

@@ -33,7 +33,8 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.judging import installs
-from gaugeway.demo.servers import body, in_thread
+from gaugeway.demo.servers import body
+from tests.support.in_thread import in_thread
 from tests.support.models import CHAT_MODEL, SERVER, doubts, is_foreign, served
 
 ROOT = Path(__file__).parents[2]

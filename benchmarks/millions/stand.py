@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.millions.fill import APPS, MODELS
-from gaugeway.demo.servers import in_thread
 from gaugeway.records import Context, Sample
 from gaugeway.storage.queues import from_url
+from tests.support.in_thread import in_thread
 from tests.support.product import Product
 from tests.support.scenario import TOPICS, Script, passages
 

@@ -28,8 +28,8 @@ import httpx
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from gaugeway.demo.model import Model, serve  # noqa: E402 - after the path is set
 from gaugeway.demo.servers import free_ports  # noqa: E402
+from tests.support.scripted_model import Model, serve  # noqa: E402 - after the path is set
 
 EVERY_S, LIMIT_S = 0.2, 180.0
 TOKENS = {"GAUGEWAY_ADMIN_TOKEN": "a" * 32, "GAUGEWAY_MONITORS_TOKEN": "m" * 32}

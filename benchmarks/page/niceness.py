@@ -26,7 +26,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.page.under_load import Traffic, busy_loops
-from gaugeway.demo.servers import in_thread
+from tests.support.in_thread import in_thread
 from tests.support.processes import arguments, children
 from tests.support.product import Product
 from tests.support.scenario import Script

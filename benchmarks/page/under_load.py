@@ -33,7 +33,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.millions.fill import fill_sqlite
-from gaugeway.demo.servers import in_thread
+from tests.support.in_thread import in_thread
 from tests.support.product import Product
 from tests.support.scenario import TOPICS, Script, passages
 

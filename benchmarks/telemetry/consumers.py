@@ -24,7 +24,6 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from engines import ENGINES, Engine  # noqa: E402 - from beside this file
 
 from gateway.telemetry.tracing import OTelSpans, Server  # noqa: E402
-from gaugeway.demo.model import Model, serve  # noqa: E402
 from gaugeway.exchange import ExchangeSummary, Trace  # noqa: E402
 from gaugeway.extensions import load, registered  # noqa: E402
 from gaugeway.records import Evaluation, Sample, Score, Usage  # noqa: E402
@@ -32,6 +31,7 @@ from gaugeway.runtime import otlp_exporters as telemetry  # noqa: E402
 from gaugeway.storage.stores import from_url  # noqa: E402
 from monitors.exporters.outbox import OutboxExporter  # noqa: E402
 from tests.support.product import Product, product  # noqa: E402
+from tests.support.scripted_model import Model, serve  # noqa: E402
 
 CONFIG = """
 [[upstreams]]

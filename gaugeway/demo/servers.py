@@ -1,4 +1,4 @@
-"""Serving an ASGI app on a free loopback port, in a thread or in the running event loop."""
+"""Serving an ASGI app on a free loopback port, in the running event loop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import itertools
 import random
 import socket
-import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -15,7 +13,6 @@ import uvicorn
 
 from gaugeway.runtime.tasks import spawn
 
-_START_S = 10.0
 _LOWEST_PORT, _BELOW_PORT = 20_000, 32_000
 
 
@@ -27,32 +24,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-@contextlib.contextmanager
-def in_thread(app: Any, port: int = 0) -> Iterator[str]:
-    """Serve `app` from a thread; yields its address without a path. `port` 0 takes a free one."""
-    server, listener = _prepared(app, port)
-    thread = threading.Thread(target=server.run, args=([listener],), name="demo-server", daemon=True)
-    thread.start()
-    try:
-        deadline = time.monotonic() + _START_S
-        while not server.started:
-            if not thread.is_alive() or time.monotonic() > deadline:
-                raise RuntimeError("the server did not start")
-            time.sleep(0.005)
-        yield _address(listener)
-    finally:
-        server.should_exit = True
-        thread.join(_START_S)
-        listener.close()
-
-
 @contextlib.asynccontextmanager
 async def in_loop(app: Any, port: int = 0) -> AsyncIterator[str]:
     """Serve `app` from the running event loop; yields its address without a path."""
-    server, listener = _prepared(app, port)
+    server, listener = prepared(app, port)
     task = spawn(server.serve([listener]), name="demo-server")
     try:
-        yield _address(listener)
+        yield address_of(listener)
     finally:
         server.should_exit = True
         await task
@@ -90,8 +68,8 @@ def is_free(port: int) -> bool:
         return True
 
 
-def _prepared(app: Any, port: int) -> tuple[_Server, socket.socket]:
-    """Bind and listen at once, so that early connections wait instead of failing."""
+def prepared(app: Any, port: int) -> tuple[uvicorn.Server, socket.socket]:
+    """Return a server and its listener, bound at once, so that early connections wait instead of failing."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -110,5 +88,6 @@ def _prepared(app: Any, port: int) -> tuple[_Server, socket.socket]:
     return _Server(config), listener
 
 
-def _address(listener: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
+    """Return the address that a socket listens on."""
     return f"http://127.0.0.1:{listener.getsockname()[1]}"

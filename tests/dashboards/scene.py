@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from gaugeway.demo import model
+from tests.support import scripted_model as model
 from tests.support.hostile_judge import HostileJudge
 from tests.support.llm_server import Reply, Request
 from tests.support.product import Product, product

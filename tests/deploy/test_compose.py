@@ -11,7 +11,6 @@ import httpx
 import pytest
 import yaml
 
-from gaugeway.demo.model import serve
 from tests.deploy.reading import (
     DEFAULTS,
     DEPLOY,
@@ -27,6 +26,7 @@ from tests.deploy.reading import (
 )
 from tests.support.product import needs, product
 from tests.support.prometheus_server import prometheus_server
+from tests.support.scripted_model import serve
 
 FOLDER = DEPLOY / "compose"
 TEXT = (FOLDER / "compose.yaml").read_text("utf-8")

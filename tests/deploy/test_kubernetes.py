@@ -10,7 +10,6 @@ import httpx
 import pytest
 import yaml
 
-from gaugeway.demo.model import serve
 from tests.deploy.reading import (
     DEFAULTS,
     DEPLOY,
@@ -29,6 +28,7 @@ from tests.deploy.reading import (
 )
 from tests.support.postgres import postgres
 from tests.support.product import product
+from tests.support.scripted_model import serve
 
 FOLDER = DEPLOY / "kubernetes"
 VARIANTS = ("single", "scaled")

@@ -6,11 +6,11 @@ import click
 import httpx
 import pytest
 
-from gaugeway.demo.model import serve
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load as load_monitors
 from tests.deploy.reading import PORTS, ROOT, named_in, parse, read_by_both_planes
 from tests.support.product import product
+from tests.support.scripted_model import serve
 
 TEXT = (ROOT / "README.md").read_text("utf-8")
 

@@ -7,8 +7,8 @@ import time
 
 import httpx
 
-from gaugeway.demo.model import Model, serve
 from tests.support.product import Webhook, product
+from tests.support.scripted_model import Model, serve
 
 CONFIG = """
 [[upstreams]]

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from gaugeway.demo.model import Model, serve
 from tests.support.product import product
+from tests.support.scripted_model import Model, serve
 
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "Hello"}]}'
 CONFIG = """

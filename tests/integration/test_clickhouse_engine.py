@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gaugeway.demo.model import Model, serve
 from tests.integration.test_faults import CONFIG, Traffic, scored, sent
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 from tests.support.product import product
+from tests.support.scripted_model import Model, serve
 
 ENGINES = """
 [queue]

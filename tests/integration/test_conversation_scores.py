@@ -8,7 +8,7 @@ import sys
 
 import httpx
 
-from gaugeway.demo.servers import in_thread
+from tests.support.in_thread import in_thread
 from tests.support.product import product
 from tests.support.scenario import completion
 

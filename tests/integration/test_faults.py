@@ -13,8 +13,8 @@ import time
 import httpx
 import pytest
 
-from gaugeway.demo.model import Failure, Model, serve
 from tests.support.product import Product, product
+from tests.support.scripted_model import Failure, Model, serve
 
 CONFIG = """
 [[upstreams]]

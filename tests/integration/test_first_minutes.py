@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx
 
-from gaugeway.demo.model import Model, serve
 from gaugeway.demo.servers import free_ports
 from gaugeway.settings import child_environment
 from tests.support.processes import arguments, children
+from tests.support.scripted_model import Model, serve
 
 KEY = "sk-of-the-first-minutes"
 BODY = {

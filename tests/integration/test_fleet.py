@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import math
 
-from gaugeway.demo.servers import in_thread
 from tests.support.fleet import ALERTS, CONFIG, Drop, Fleet, Leaders, evaluated, told, wait_closed
+from tests.support.in_thread import in_thread
 from tests.support.postgres import postgres
 from tests.support.product import Webhook
 from tests.support.scenario import Script

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from gaugeway.demo.model import Model, serve
 from tests.support.product import product
+from tests.support.scripted_model import Model, serve
 
 CONFIG = """
 [[upstreams]]
@@ -77,7 +77,7 @@ def scores(running, *, answer=ANSWER, passage=PASSAGE, question="How many moons 
 @pytest.mark.parametrize("mode", ["fused", "separate"])
 def test_a_planted_instruction_does_not_move_a_judged_score(tmp_path, mode):
     """The judge here is gullible: it obeys that sentence wherever it stands outside the fenced data."""
-    from gaugeway.demo.servers import in_thread
+    from tests.support.in_thread import in_thread
 
     with in_thread(Parrot()) as upstream, serve(Model()) as judge:
         config = CONFIG.format(upstream=f"{upstream}/v1", judge=judge, mode=mode)

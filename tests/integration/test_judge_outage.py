@@ -9,9 +9,9 @@ import time
 
 import httpx
 
-from gaugeway.demo.model import Model, serve
 from gaugeway.demo.servers import free_ports
 from tests.support.product import Webhook, product
+from tests.support.scripted_model import Model, serve
 
 CONFIG = """
 [[upstreams]]

@@ -11,10 +11,10 @@ import time
 import httpx
 import pytest
 
-from gaugeway.demo.model import Model, serve
 from tests.support.hostile_judge import scripted
 from tests.support.llm_server import LLMServer, Reply, error
 from tests.support.product import Webhook, product
+from tests.support.scripted_model import Model, serve
 
 BUDGET = 6_000.0
 CONFIG = """

@@ -9,7 +9,8 @@ import httpx
 import openai
 import pytest
 
-from gaugeway.demo.servers import body, in_thread
+from gaugeway.demo.servers import body
+from tests.support.in_thread import in_thread
 from tests.support.product import product
 
 RECORDED = [json.loads(line) for line in Path("tests/corpora/openai.jsonl").read_text("utf-8").splitlines()]

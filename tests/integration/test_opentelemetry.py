@@ -11,10 +11,10 @@ import httpx
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gaugeway.demo.model import Model, serve
 from gaugeway.records import PROMPT_SCHEME
 from gaugeway.runtime.otlp_exporters import SCHEMA_URL
 from tests.support.product import product
+from tests.support.scripted_model import Model, serve
 
 CONFIG = """
 [[upstreams]]

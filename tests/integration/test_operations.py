@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gaugeway.demo.model import Model, serve
-from gaugeway.demo.servers import in_thread
+from tests.support.in_thread import in_thread
 from tests.support.product import Product, product
+from tests.support.scripted_model import Model, serve
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}
 

@@ -7,8 +7,8 @@ import re
 import httpx
 
 from benchmarks.page.browser import chromium
-from gaugeway.demo.model import serve
 from tests.support.product import needs, product
+from tests.support.scripted_model import serve
 
 HALF = '[[upstreams]]\nbase_url = "{url}"\n\n[capture]\nrate = 0.5\n'
 SENT = 40

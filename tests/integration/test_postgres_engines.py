@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from gaugeway.demo.model import Model, serve
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
 from tests.gateway.handoff.test_buffer import Bench, one, wait_for
 from tests.integration.test_faults import CONFIG, Traffic, scored, sent
 from tests.support.postgres import own_server, postgres
 from tests.support.product import Product, product
+from tests.support.scripted_model import Model, serve
 
 TICK_S = 1.0
 ENGINES = """

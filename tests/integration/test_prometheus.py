@@ -5,9 +5,9 @@ import subprocess
 
 import httpx
 
-from gaugeway.demo.model import serve
 from tests.support.product import needs, product
 from tests.support.prometheus_server import prometheus_server
+from tests.support.scripted_model import serve
 
 CONFIG = """
 [[upstreams]]

@@ -12,10 +12,10 @@ import pytest
 
 from gateway.config import Config, Keys, Limits, Upstream
 from gateway.http.errors import Rejection
-from gaugeway.demo.model import Model, serve
 from gaugeway.storage.keys import open_keys
 from tests.support.product import product
 from tests.support.running import running_gateway
+from tests.support.scripted_model import Model, serve
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}
 BOTH_PATHS = pytest.mark.parametrize("fast_path", [False, True])

@@ -11,7 +11,7 @@ import time
 
 import httpx
 
-from gaugeway.demo.servers import in_thread
+from tests.support.in_thread import in_thread
 from tests.support.product import Webhook, product
 
 CONFIG = """

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from gaugeway.demo.servers import in_thread
 from gaugeway.storage.engines.postgres.migrate import scripts
 from tests.support.fleet import wait_until
+from tests.support.in_thread import in_thread
 from tests.support.postgres import Postgres, postgres
 from tests.support.product import Product
 from tests.support.redis import redis_server

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gaugeway.demo.servers import in_thread
 from monitors.analysis.capture_coverage import PREFIX
 from monitors.scoring_workers import NICENESS
 from tests.support.fleet import CONFIG, Fleet, evaluated, states, wait_until
+from tests.support.in_thread import in_thread
 from tests.support.processes import arguments, children
 from tests.support.product import product
 from tests.support.scenario import Script

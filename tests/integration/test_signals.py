@@ -10,7 +10,7 @@ import random
 
 import httpx
 
-from gaugeway.demo.servers import in_thread
+from tests.support.in_thread import in_thread
 from tests.support.product import Webhook, product
 
 CONFIG = """

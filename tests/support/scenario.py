@@ -25,8 +25,8 @@ import httpx
 import msgspec
 
 from gaugeway.demo.model_judge import Block, fenced
-from gaugeway.demo.servers import in_thread
 from monitors.alerting.stream import Case
+from tests.support.in_thread import in_thread
 from tests.support.product import Product, Webhook, product
 from tests.support.receivers import Alertmanager, alertmanager
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from gaugeway.demo import model as demo
-from gaugeway.demo.model import Failure, Model
+from tests.support.scripted_model import Failure, Model, serve
 
 PASSAGES = "Mars has two small moons, Phobos and Deimos.\n\nVenus is the hottest planet."
 RAG = f"Use the context.\nQuestion: How many moons does Mars have? \nContext: {PASSAGES} \nAnswer:"
@@ -24,13 +24,16 @@ def user(text):
 
 @contextmanager
 def client_of(model=None):
-    with demo.serve(model) as base_url, closing(openai.OpenAI(base_url=base_url, api_key="k", max_retries=0)) as client:
+    with (
+        serve(model or demo.Model()) as base_url,
+        closing(openai.OpenAI(base_url=base_url, api_key="k", max_retries=0)) as client,
+    ):
         yield client
 
 
 @contextmanager
 def plain_client(model=None):
-    with demo.serve(model) as base_url, httpx.Client(base_url=base_url, trust_env=False) as client:
+    with serve(model or demo.Model()) as base_url, httpx.Client(base_url=base_url, trust_env=False) as client:
         yield client
 
 
@@ -79,13 +82,13 @@ def test_an_async_client_gets_streams_and_answers_at_the_same_time():
 
             return await asyncio.gather(*(turn() for _ in range(5) for turn in (streamed, whole)))
 
-    with demo.serve() as base_url:
+    with serve(demo.Model()) as base_url:
         answers = asyncio.run(ask(base_url))
     assert len(set(answers)) == 1
 
 
 async def test_the_model_can_be_served_from_the_running_loop():
-    async with demo.serving() as base_url, openai.AsyncOpenAI(base_url=base_url, api_key="k") as client:
+    async with demo.serving(demo.Model()) as base_url, openai.AsyncOpenAI(base_url=base_url, api_key="k") as client:
         assert [model.id async for model in client.models.list()] == ["handbook-1", "judge-1", "embed-1"]
 
 
@@ -105,7 +108,7 @@ def test_a_text_to_repeat_is_repeated_word_for_word():
 
 
 def test_embeddings_are_the_same_as_floats_and_as_base64():
-    with client_of() as client:
+    with client_of(Model()) as client:
         floats = client.embeddings.create(model="embed-1", input=["red planet"], encoding_format="float").data[0]
         packed = client.embeddings.create(model="embed-1", input=["red planet"]).data[0]
     assert len(floats.embedding) == 256
@@ -115,14 +118,14 @@ def test_embeddings_are_the_same_as_floats_and_as_base64():
 
 def test_embeddings_of_texts_that_share_words_are_nearer_than_those_of_others():
     texts = ["the moons of Mars", "Mars and its moons", "acid clouds over Venus"]
-    with client_of() as client:
+    with client_of(Model()) as client:
         first, near, far = (one.embedding for one in client.embeddings.create(model="e", input=texts).data)
     assert np.dot(first, near) > 0.9
     assert np.dot(first, far) < 0.3
 
 
 def test_the_same_request_gets_the_same_bytes_and_headers():
-    with plain_client() as client:
+    with plain_client(Model()) as client:
         answers = [client.post("/chat/completions", json={"messages": user(RAG)}) for _ in range(2)]
     assert answers[0].content == answers[1].content
     assert answers[0].headers.raw == answers[1].headers.raw

@@ -18,9 +18,10 @@ from gaugeway.demo import model_judge as judging
 from gaugeway.demo import model_reply as answering
 from gaugeway.demo import model_text as texts
 from gaugeway.demo import rag, run, servers, view
-from gaugeway.demo.model import Model, serving
+from gaugeway.demo.model import serving
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts.templates import TemplateExtractor
+from tests.support.scripted_model import Model
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gaugeway.demo.model import serve
 from gaugeway.runtime import system
 from gaugeway.runtime.http_protocol import ServerProtocol
 from tests.support.product import product
 from tests.support.running import read_request, running_gateway, tcp_server
+from tests.support.scripted_model import serve
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi?"}]}
 REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"

@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from gateway import config as gateway_config
-from gaugeway.demo.model import Model, serve
 from gaugeway.demo.servers import free_ports
 from gaugeway.settings import child_environment, loading
 from gaugeway.settings import loading as monitors_config
 from gaugeway.settings.loading import otlp_endpoint
+from tests.support.scripted_model import Model, serve
 
 UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
 ENDPOINT, PROTOCOL = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import json
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from gaugeway.runtime.tasks import spawn
