@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import msgspec
 import regex
+from msgspec.structs import replace
 
 from gaugeway.records import Alert
 from gaugeway.storage.stores import StateStore
@@ -26,8 +27,7 @@ MAX_KNOWN = 10_000
 """Cached results, by pattern and value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matcher:
+class Matcher(msgspec.Struct, frozen=True, kw_only=True):
     """One condition on a label. A missing label counts as empty; patterns match the whole value.
 
     >>> Matcher(name="app", op="=~", value="shop|bank").matches({"app": "bank"})
@@ -70,8 +70,7 @@ def _fullmatch(pattern: str, value: str) -> bool | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence:
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """Mutes alerts that meet all `matchers`, from `starts` until `ends` (Unix seconds).
 
     `removed`: someone ended it, before the time that was chosen.
@@ -126,8 +125,7 @@ class NotLeaderError(Exception):
     """Raised for a change while the state is not restored yet, or while another process leads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class Ack(msgspec.Struct, frozen=True, kw_only=True):
     """Who acknowledged an alert, when (Unix seconds), and their comment."""
 
     by: str
@@ -135,8 +133,7 @@ class Ack:
     comment: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UndeliveredNotification:
+class UndeliveredNotification(msgspec.Struct, frozen=True, kw_only=True):
     """An alert given up for one notifier after `attempts` attempts from `since` to `at` (Unix seconds)."""
 
     id: str

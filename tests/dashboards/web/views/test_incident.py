@@ -209,7 +209,7 @@ def test_the_timeline_has_notifications_acts_and_what_is_to_come():
         now=alert.since + 1000,
         progress={"mail": Progress(failing="firing", attempts=1, not_before=alert.since + 1100)},
         history=history,
-        silences=[silence, replace(silence, id="2", starts=alert.since + 2000, by="another time")],
+        silences=[silence, replace_struct(silence, id="2", starts=alert.since + 2000, by="another time")],
     )
     words = [one.words for one in found]
     assert [one.at for one in found] == sorted(one.at for one in found)
