@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -42,8 +41,7 @@ class Question(msgspec.Struct, frozen=True):
     document: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The app's answer to one question."""
 
     question: str

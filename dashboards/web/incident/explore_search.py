@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 
+import msgspec
 from msgspec import Struct
 
 from gaugeway.storage.stores import Point, Query, Store
@@ -209,14 +210,13 @@ MAX_POINTS = 2_000
 _MINUTE_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowed:
+class Narrowed(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of a selection. `waiting`: its topics are still being found. `unknown`: none of them is this one.
 
     `every` are all points that are left, `found` is a page of them. `cut`: the selection has more than was looked at.
     """
 
-    found: Found = field(default_factory=Found)
+    found: Found = Found()
     every: Sequence[Point] = ()
     waiting: bool = False
     unknown: bool = False

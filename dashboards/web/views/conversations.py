@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 from litestar import get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
@@ -49,15 +50,14 @@ class Thread(Struct, frozen=True, kw_only=True):
     worst: Point | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threads:
+class Threads(msgspec.Struct, frozen=True, kw_only=True):
     """A page of conversations, those with the latest exchanges first, of `exchanges` exchanges that were read.
 
     `single` exchanges have no session, and nothing continued them.
     """
 
     rows: Sequence[Thread] = ()
-    found: Found = field(default_factory=Found)
+    found: Found = Found()
     exchanges: int = 0
     single: int = 0
 
