@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Annotated, Literal, TypeAlias
@@ -30,13 +29,12 @@ ERROR = "error"
 """First element of the stratum of a failed exchange."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an exchange before it is judged. `signals` are words such as "no_contexts"."""
 
     app: str = "default"
     model: str = "unknown"
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = {}
     error: bool = False
     signals: frozenset[str] = frozenset()
 
@@ -63,8 +61,7 @@ class Bias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The probability that an exchange is judged, and the stratum of its score."""
 
     rate: float

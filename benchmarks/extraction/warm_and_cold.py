@@ -103,7 +103,7 @@ def costs(requests):
         prompts = traffic(layout, number, random.Random(number))
         capture = capture_of(Settings(), "key", lambda _: None)
         seen = [exchange("app", next(prompts)) for _ in range(LEARNED_BY + requests)]
-        cold[layout.name] = timed(partial(extract, extractors=capture._extractors), seen)  # noqa: SLF001 - without learning
+        cold[layout.name] = timed(partial(extract, extractors=capture.extractors), seen)  # without learning
         for one in seen[:LEARNED_BY]:
             capture.make(one)
         if capture.make(seen[LEARNED_BY - 1]).context_source == "learned":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
 
 from dashboards.web.format import iso
 from gaugeway.records import Alert
@@ -141,8 +142,7 @@ BOUNDS = {"above": "score above", "below": "score below", "least": "score from",
 _CLOSE = 1e-6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
+class Chip(Struct, frozen=True, kw_only=True):
     """An active filter: its name, its value in words, and the address of the selection without it."""
 
     name: str

@@ -6,10 +6,11 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cachetools import LRUCache, TTLCache
 from markupsafe import Markup
+from msgspec import Struct
 
 from dashboards.web import charts
 from dashboards.web.charts import Frame
@@ -35,8 +36,7 @@ LEAST = 20
 _ALPHA, _Z = 0.05, 1.96
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True):
     """An estimate from `n` exchanges with its 95 % interval; None with fewer than `LEAST`."""
 
     n: int
@@ -45,8 +45,7 @@ class Measured:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(Struct, frozen=True, kw_only=True):
     """Of the exchanges read: medians and 95th percentiles of seconds, means of tokens and cost in USD.
 
     `total` is about how many there are, `exact` says that it was counted.
@@ -158,8 +157,7 @@ FINE_RANGE_S, FINE_S, FINE_COLUMNS = 6 * HOUR_S, (60.0, 300.0, 900.0), 72
 """Ranges of up to six hours have short columns, of these lengths, and up to about 72 of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """The weighted shares of the scores of a time by tenth, the lowest first; `n` scores from `at` on."""
 
     at: float
@@ -168,8 +166,7 @@ class Column:
     shares: Sequence[float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatMap:
+class HeatMap(Struct, frozen=True, kw_only=True):
     """Columns, the oldest first. Without `complete` the older ones were not read in time.
 
     With `sampled` each column has its `PER_COLUMN` latest scores only.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from jinja2 import PackageLoader
 from markupsafe import Markup
+from msgspec import Struct
 
 from dashboards.web import format as words
 from dashboards.web.templating import FILTERS, environment
@@ -33,8 +33,7 @@ def drawn(drawing: str, **parts: Any) -> Markup:
     return Markup(DRAWINGS.get_template(f"{drawing}.svg").render(parts))  # noqa: S704 - the drawings escape texts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dot:
+class Dot(Struct, frozen=True, kw_only=True):
     """A mean at time `at` (Unix seconds), with its interval if there are enough scores."""
 
     at: float
@@ -49,8 +48,7 @@ class Dot:
         return Dot(at=at, mean=level.mean, low=level.low, high=level.high, n=level.n)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """A series; `kind` (1 or 2) selects colour and dashes. Dots more than `gap_s` apart are not connected."""
 
     dots: Sequence[Dot]
@@ -68,16 +66,14 @@ class Line:
         return runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """A labelled vertical line."""
 
     at: float
     label: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(Struct, frozen=True, kw_only=True):
     """Maps times and values to coordinates of the plot area."""
 
     since: float
@@ -218,8 +214,7 @@ _MIDDLE, _HALF_WIDTH = 120.0, 110.0
 _ROUND = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class Effect(Struct, frozen=True, kw_only=True):
     """A gain of B over A, positive if B is better, with its interval if there is one."""
 
     gain: float

@@ -10,6 +10,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -21,7 +22,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import replace
 
 from gaugeway.runtime.tasks import happens_within, spawn
 
@@ -197,19 +198,17 @@ _ANSWERS = frozenset({"chat_completions", "completions", "responses", "messages"
 _BROKEN = frozenset({"upstream_truncated", "upstream_error", "timeout", "rejected"})
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(Struct):
     """Counters of one app; `buckets` are cumulative counts of durations by upper bound in seconds."""
 
     requests: float = 0.0
     errors: float = 0.0
     answers: float = 0.0
     cost_usd: float = 0.0
-    buckets: dict[float, float] = field(default_factory=dict)
+    buckets: dict[float, float] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppTraffic:
+class AppTraffic(Struct, frozen=True, kw_only=True):
     """Traffic of one app; None where it is unknown. `error_ratio` lies in [0, 1], `p95_s` is in seconds.
 
     An error is a request answered with 4xx or 5xx, or whose response did not arrive whole for a reason other than the
@@ -222,8 +221,7 @@ class AppTraffic:
     usd_per_answer: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(Struct, frozen=True, kw_only=True):
     """Traffic by app over `window_s` seconds at most; None, and no app, after the first reading: rates need two.
 
     `gateways` of those that are `configured` are in it, 0 if none has ever answered; `read` is False until the first

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from dashboards.web.charts import Dot, trend_line
 from dashboards.web.format import MIN_N, number
@@ -87,8 +87,7 @@ TRAFFIC = {
 metrics with the worst."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watch(Struct, frozen=True, kw_only=True):
     """Worst rule state of an app's metric, with that rule's baseline and learning progress (in scores)."""
 
     state: str = "unwatched"
@@ -97,8 +96,7 @@ class Watch:
     needed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(Struct, frozen=True, kw_only=True):
     """One metric of one app."""
 
     quality: Quality
@@ -107,8 +105,7 @@ class Cell:
     chart: Markup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppRow:
+class AppRow(Struct, frozen=True, kw_only=True):
     """One app: the worst state of its metrics, and all its estimates and rule states by metric."""
 
     app: str

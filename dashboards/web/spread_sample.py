@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from zlib import crc32
+
+from msgspec import Struct
 
 from gaugeway.storage.stores import Point, Query, Store
 
@@ -28,8 +30,7 @@ _LEAST_S = 0.01
 """Parts are not split further."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpreadSample:
+class SpreadSample(Struct, frozen=True, kw_only=True):
     """Evaluations, the newest first, of about `total` in all; `exact`: `total` was counted, not estimated."""
 
     points: Sequence[Point] = ()
@@ -47,8 +48,7 @@ class SpreadSample:
         return 1.0 if self.complete else min(1.0, len(self.points) / max(1.0, self.total))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Part(Struct, frozen=True, kw_only=True):
     """A part of the period; its evaluations from `read_since` on were read, the newest first."""
 
     since: float

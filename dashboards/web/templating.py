@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from importlib.resources import files
@@ -21,6 +20,7 @@ from litestar.plugins.jinja import JinjaTemplateEngine
 from litestar.template import TemplateConfig
 from litestar.types import Message, Scope
 from markupsafe import Markup
+from msgspec import Struct
 
 from dashboards.web import format as words
 from dashboards.web.addresses import address_with, app_page
@@ -52,8 +52,7 @@ FILTERS |= {"with_fields": address_with, "in_path": partial(quote, safe="")}
 """`value|number`, `low|interval(high)`, `share|percent`, `at|when` (UTC, and how long ago), `seconds|duration` ..."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
+class Asset(Struct, frozen=True):
     """A static file; `version` is a hash of its content."""
 
     content: bytes

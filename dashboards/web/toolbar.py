@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import unquote, urlencode
 
 from litestar.exceptions import HTTPException
+from msgspec import Struct
 
 from dashboards.web.addresses import APP_PATH, APPS, app_page, fits_in_path
 from dashboards.web.format import iso
@@ -28,8 +28,7 @@ _PAGING = ("after", "done")
 """Parameters that belong to one time range or one action, and are dropped with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeRange:
+class TimeRange(Struct, frozen=True, kw_only=True):
     """From `since` up to `until` (Unix times, seconds), and the texts of the URL they come from ("" for now).
 
     Without `until_text` the range ends now and moves on: it is live.
@@ -110,8 +109,7 @@ MAX_APPS = 50
 Params = Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppPicker:
+class AppPicker(Struct, frozen=True, kw_only=True):
     """The choice of an app: `choices` are its name, the address and whether it is chosen; `more` are left out.
 
     The form that takes a typed name leads to `action`, with the fields `kept`.
@@ -125,8 +123,7 @@ class AppPicker:
     more: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toolbar:
+class Toolbar(Struct, frozen=True, kw_only=True):
     """What the bar shows. Without a `time_range` the view shows no period: no range and no app to choose."""
 
     time_range: TimeRange | None

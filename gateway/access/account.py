@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.access.concurrency import ConcurrencyLimiter
 from gateway.access.token_bucket import SharedBucket
@@ -39,8 +40,7 @@ class Quote(NamedTuple):
     usd: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
-class Fleet:
+class Fleet(Struct, kw_only=True):
     """The processes that share limits: how many, whether they are connected, and how often they sync."""
 
     processes: int

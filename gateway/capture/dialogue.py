@@ -6,7 +6,6 @@ One pass identifies the speakers and counts the turns; texts and calls are read 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -41,12 +40,11 @@ class Key(NamedTuple):
     length: int
 
 
-@dataclass(slots=True)
-class Item:
+class Item(msgspec.Struct):
     """What the model said at once. `key` is set by whoever hashed it."""
 
     text: str = ""
-    calls: list[Call] = field(default_factory=list)
+    calls: list[Call] = []
     key: Key | None = None
 
 

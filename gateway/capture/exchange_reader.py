@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -56,6 +57,7 @@ _NOTHING_EXPLICIT = Explicit()
 Decision: TypeAlias = Literal["captured", "opted_out", "back_pressure", "sampled_out"]
 
 
+@dataclass(eq=False)
 class Capture:
     """Decides which exchanges are captured, decodes them and makes their samples.
 
@@ -66,36 +68,25 @@ class Capture:
     `learned` learns prompt templates from the requests.
     """
 
-    def __init__(
-        self,
-        extractors: Sequence[Extractor],
-        *,
-        rate: float,
-        salt: str,
-        limit: int,
-        nested_with_otel: bool = False,
-        errors: bool = False,
-        content: bool = True,
-        protect: Callable[[Sample], Sample] | None = None,
-        resubmissions: Resubmissions | None = None,
-        learned: LearnedCapture | None = None,
-    ) -> None:
-        self._extractors = extractors
+    extractors: Sequence[Extractor]
+    _: KW_ONLY
+    rate: float
+    salt: str
+    limit: int
+    nested_with_otel: bool = False
+    errors: bool = False
+    content: bool = True
+    protect: Callable[[Sample], Sample] | None = None
+    resubmissions: Resubmissions | None = None
+    learned: LearnedCapture | None = None
+
+    def __post_init__(self) -> None:
         self._surer = [
-            index for index, one in enumerate(extractors) if evidence_of(one) not in ("known prompt", "structure")
+            index for index, one in enumerate(self.extractors) if evidence_of(one) not in ("known prompt", "structure")
         ]
-        self._rate = rate
-        self._salt = salt
-        self.cluster_key = salt
-        self.conversations = ConversationReader(salt, questions=EarlierQuestions(extractors))
+        self.cluster_key = self.salt
+        self.conversations = ConversationReader(self.salt, questions=EarlierQuestions(self.extractors))
         self.by_conversation = False
-        self._nested = nested_with_otel
-        self._errors = errors
-        self._limit = limit
-        self._content = content
-        self._protect = protect
-        self._resubmissions = resubmissions
-        self.learned = learned
         self._forms = RecordForms()
         self.steps_of_answers = IntermediateSteps(RememberedAnswers())
 
@@ -110,9 +101,9 @@ class Capture:
     def _keeps(self, recording: Recording, pressure: float) -> bool:
         rate = self._rate_of(recording.ending, recording.status, pressure)
         if self.by_conversation and rate < 1.0 and (session := self._session(recording)) is not None:
-            return keep(session, rate, self._salt)
+            return keep(session, rate, self.salt)
         trace_id = recording.trace.trace_id if recording.trace else None
-        return keeps(trace_id, recording.id, rate, salt=self._salt, nested_with_otel=self._nested)
+        return keeps(trace_id, recording.id, rate, salt=self.salt, nested_with_otel=self.nested_with_otel)
 
     def _session(self, recording: Recording) -> str | None:
         """The session that the explicit channel or a header names; the body is not decoded for this decision."""
@@ -130,11 +121,11 @@ class Capture:
 
     def _rate_of(self, ending: Ending, status: int, pressure: float) -> float:
         """The probability with which an exchange is captured; back-pressure lowers it."""
-        return (1.0 if self._errors and is_error(ending, status) else self._rate) * pressure
+        return (1.0 if self.errors and is_error(ending, status) else self.rate) * pressure
 
     def read(self, recording: Recording) -> Exchange:
         """Decode a recording. Raises ValueError when its bodies make no sense."""
-        return read(recording, self._limit, self.conversations.session_headers)
+        return read(recording, self.limit, self.conversations.session_headers)
 
     def make(self, exchange: Exchange) -> Sample:
         """Make the sample of a decoded exchange that is captured."""
@@ -178,8 +169,8 @@ class Capture:
         """Tell the instructions from the data in the prompt; a version identifies them."""
         request, found = draft.exchange.request, draft.found
         located = locate(request, found, app=draft.exchange.app, forms=self._forms)
-        draft.more["prompt"] = prompt_version(found, located, salt=self._salt)
-        draft.more["capture"] = capture_info(request, found, content=self._content, located=located)
+        draft.more["prompt"] = prompt_version(found, located, salt=self.salt)
+        draft.more["capture"] = capture_info(request, found, content=self.content, located=located)
 
     def _follow(self, draft: Draft) -> None:
         """Find out whether the answer is a step on the way to another one, and what became of those before."""
@@ -212,7 +203,7 @@ class Capture:
         if exchange.session is None or (explicit is not None and not explicit.capture):
             return None
         named = Sample(id=exchange.id, started_at=exchange.started_at, app=exchange.app, session=exchange.session)
-        return self._protect(named).session if self._protect is not None else exchange.session
+        return self.protect(named).session if self.protect is not None else exchange.session
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
         """Run the extractors; a learned template comes before those that infer."""
@@ -220,11 +211,11 @@ class Capture:
 
         def ask(index: int) -> Extraction | None:
             if index not in found:
-                found[index] = self._extractors[index].extract(exchange.request, exchange.response)
+                found[index] = self.extractors[index].extract(exchange.request, exchange.response)
             return found[index]
 
         def unlearned() -> Extraction:
-            return _completed(exchange, _first(map(ask, range(len(self._extractors)))))
+            return _completed(exchange, _first(map(ask, range(len(self.extractors)))))
 
         if self.learned is None:
             return unlearned()
@@ -236,8 +227,8 @@ class Capture:
     def _protected(self, sample: Sample) -> Sample:
         """Redact, then truncate: a secret that is cut in half would not be recognised."""
         before = sample.capture
-        if self._protect is not None:
-            sample = self._protect(sample)
+        if self.protect is not None:
+            sample = self.protect(sample)
         capture = sample.capture
         if capture is not None and (capture is not before or capture.shortened):
             capture = bounded_capture(capture)
@@ -246,7 +237,7 @@ class Capture:
         )
 
     def _is_repeated(self, exchange: Exchange) -> bool:
-        seen, known = self._resubmissions, exchange.digest
+        seen, known = self.resubmissions, exchange.digest
         return seen is not None and known is not None and seen.seen(known, exchange.started_at) and exchange.resent
 
 

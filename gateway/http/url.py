@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes, urlsplit
+
+from msgspec import Struct
 
 from gateway.http.errors import Rejection
 
@@ -23,8 +24,7 @@ _OVERLONG = re.compile(rb"[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f][\x80-\xbf]")
 _IGNORED = bytes(range(0x21)) + b"\x7f"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """An upstream's address, parsed once. `authorization`, if set, replaces the client's."""
 
     name: str

@@ -68,8 +68,7 @@ class CacheKey:
     store: bool = field(default=True, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Cached:
+class Cached(msgspec.Struct, frozen=True):
     """A cached response: `headers` are the upstream's and an Age; the chunks of a stream stay separate."""
 
     status: int
@@ -77,8 +76,7 @@ class Cached:
     chunks: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     response: Cached
     stored_at: float
     size: int

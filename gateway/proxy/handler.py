@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.access.accounting import Accounting, Bill
 from gateway.access.gate import Gate, Permit
@@ -39,8 +42,7 @@ class Tracing(Protocol):
         """Return the exchange's trace, and the traceparent to send upstream (None: the client's, untouched)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """The limits of one request's size (bytes) and time (seconds); None for no limit.
 
     A body and a response that together exceed `content_bytes` are relayed but not captured. `read_s` bounds each wait
@@ -59,6 +61,7 @@ MOST_SCANS = 4
 """How many large bodies are scanned at the same time."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Proxy:
     """The ASGI app for `/v1/*` and `/openai/*`, and what all of its exchanges share.
 
@@ -68,31 +71,17 @@ class Proxy:
     `gaugeway-via`. `origins` says which web pages may send requests; None for all.
     """
 
-    def __init__(
-        self,
-        *,
-        router: Router,
-        record: Callable[[Recording], None],
-        tracing: Tracing,
-        limits: Limits,
-        include_usage: bool = False,
-        gate: Gate | None = None,
-        accounting: Accounting | None = None,
-        cache: Cache | None = None,
-        gateway_id: bytes = b"",
-        origins: OriginPolicy | None = None,
-    ) -> None:
-        self.router = router
-        self.record = record
-        self._tracing = tracing
-        self.limits = limits
-        self._include_usage = include_usage
-        self.gate = gate
-        self._accounting = accounting
-        self.cache = cache
-        self._scans = asyncio.Semaphore(MOST_SCANS)
-        self._id = gateway_id
-        self._origins = origins
+    router: Router
+    record: Callable[[Recording], None]
+    tracing: Tracing
+    limits: Limits
+    include_usage: bool = False
+    gate: Gate | None = None
+    accounting: Accounting | None = None
+    cache: Cache | None = None
+    gateway_id: bytes = b""
+    origins: OriginPolicy | None = None
+    _scans: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_SCANS), init=False)
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -106,7 +95,7 @@ class Proxy:
 
     def is_plain(self, seen: RequestHead) -> bool:
         """Whether the request cannot come from a web page."""
-        return self._origins is None or self._origins.is_plain(seen)
+        return self.origins is None or self.origins.is_plain(seen)
 
     def check(self, head: Head, recording: Recording) -> bytes:
         """Check the request's target and framing, and where it comes from; return its `gaugeway-via` for the upstream.
@@ -117,9 +106,9 @@ class Proxy:
         check_target(recording.method, head.raw_path)
         if seen.ambiguous:
             raise unclear_request()
-        if self._origins is not None and not self._origins.is_plain(seen):
-            self._origins.check(head.headers)
-        return loops.chain(seen.via, self._id)
+        if self.origins is not None and not self.origins.is_plain(seen):
+            self.origins.check(head.headers)
+        return loops.chain(seen.via, self.gateway_id)
 
     def identify(self, recording: Recording) -> None:
         """Check the request's key, where one is needed, before its body is read. Raises Rejection."""
@@ -177,7 +166,7 @@ class Proxy:
         if recording.route in GENERATION_ROUTES:  # not before: a request we refuse leaves nothing behind
             self._keep_request(body, recording)
         sent = asked
-        if self._include_usage and recording.route in usage.ROUTES and (more := usage.ask_for_usage(asked)):
+        if self.include_usage and recording.route in usage.ROUTES and (more := usage.ask_for_usage(asked)):
             sent, length, recording.asked_for_usage = more, len(more), True
         if length is None and seen.content_length is None and (sent or seen.chunked):
             length = len(sent)
@@ -193,7 +182,7 @@ class Proxy:
     def outgoing(self, head: Head, via: bytes, body: Body, recording: Recording) -> Outgoing:
         """Return what is to be sent upstream, whichever upstream is chosen."""
         seen, said = head.seen, recording.explicit
-        recording.trace, traceparent = self._tracing.begin(seen.traceparent)
+        recording.trace, traceparent = self.tracing.begin(seen.traceparent)
         return Outgoing(
             method=recording.method,
             raw_path=head.raw_path,
@@ -221,9 +210,9 @@ class Proxy:
         """Open the request's bill, if its key allows the request. Raises Rejection."""
         if key is not None and is_restricted(key):
             check_request(key, Asked(recording.method, head.raw_path, head.query, head.headers, body))
-        assert self._accounting is not None  # noqa: S101 - for the type checker: there is one where there is a gate
+        assert self.accounting is not None  # noqa: S101 - for the type checker: there is one where there is a gate
         operation = operation_of(recording.method, head.raw_path)
-        return self._accounting.bill(operation, model_asked(recording.path, model_of(body) if body else None), body)
+        return self.accounting.bill(operation, model_asked(recording.path, model_of(body) if body else None), body)
 
     async def admit(self, head: Head, bill: Bill, recording: Recording) -> None:
         """Wait until the gate admits the request. Raises Rejection; a request that is refused is not charged."""
@@ -253,8 +242,8 @@ class Proxy:
         """Make room for the next request, and charge this one."""
         if bill.permit is not None:
             bill.permit.leave()
-        if self._accounting is not None:
-            self._accounting.settle(bill, recording)
+        if self.accounting is not None:
+            self.accounting.settle(bill, recording)
 
     def cache_key(self, outgoing: Outgoing, asked: bytes, recording: Recording) -> CacheKey | None:
         """Return the request's key in the cache; None where its app has none."""

@@ -7,6 +7,7 @@ import contextlib
 import select
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import parse_qs
 
@@ -57,6 +58,7 @@ class Times(NamedTuple):
     recheck_s: float = 3.0
 
 
+@dataclass(eq=False, kw_only=True)
 class Realtime:
     """The ASGI app for WebSockets under `/v1/*` and `/openai/*`.
 
@@ -66,54 +68,44 @@ class Realtime:
     `max_concurrency` is free as soon as the client has left.
     """
 
-    def __init__(
-        self,
-        *,
-        target: Target,
-        record: Callable[[Recording], None],
-        times: Times,
-        gate: Gate | None = None,
-        accounting: Accounting | None = None,
-        baggage: bool = False,
-        on_stall: Callable[[], None] = lambda: None,
-        gateway_id: bytes = b"",
-        origins: OriginPolicy | None = None,
-    ) -> None:
-        self._gate = gate
-        self._accounting = accounting
-        self._times = times
-        self._on_stall = on_stall
-        self._id = gateway_id
-        self._origins = origins
-        self._dropped = _HANDSHAKE if baggage else _HANDSHAKE | {b"baggage"}
-        self._target = target
-        self._record = record
+    target: Target
+    record: Callable[[Recording], None]
+    times: Times
+    gate: Gate | None = None
+    accounting: Accounting | None = None
+    baggage: bool = False
+    on_stall: Callable[[], None] = lambda: None
+    gateway_id: bytes = b""
+    origins: OriginPolicy | None = None
+
+    def __post_init__(self) -> None:
+        self._dropped = _HANDSHAKE if self.baggage else _HANDSHAKE | {b"baggage"}
 
     async def __call__(self, scope: WebSocketScope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket from its handshake to its end."""
         start = time.perf_counter()
         recording = begin("GET", scope["path"], list(scope["headers"]), route="realtime")
-        recording.upstream = self._target.name
+        recording.upstream = self.target.name
         try:
             await receive()  # websocket.connect
             check_target("GET", _raw_path(scope))
-            loops.chain(inspect(recording.request_headers).via, self._id)  # before it is charged
+            loops.chain(inspect(recording.request_headers).via, self.gateway_id)  # before it is charged
             await self._admitted(scope, receive, send, recording)
         except Rejection as rejection:
             recording.status, recording.ending = rejection.status, "rejected"
-            if self._gate is not None and (app := self._gate.owner(list(scope["headers"]))) is not None:
+            if self.gate is not None and (app := self.gate.owner(list(scope["headers"]))) is not None:
                 recording.explicit = Explicit(app=app)
             headers = [(b"content-type", b"application/json"), *rejection.headers]
             await _refuse(scope, send, rejection.status, headers, body_of(rejection))
         finally:
             recording.duration_s = time.perf_counter() - start
-            self._record(recording)
+            self.record(recording)
 
     async def _admitted(self, scope: WebSocketScope, receive: Receive, send: Send, recording: Recording) -> None:
         """Admit the connection, if there is a gate: it takes one place of `max_concurrency` for as long as it lasts."""
-        if self._origins is not None:
-            self._origins.check(recording.request_headers)
-        gate, accounting = self._gate, self._accounting
+        if self.origins is not None:
+            self.origins.check(recording.request_headers)
+        gate, accounting = self.gate, self.accounting
         said = explicit_headers([header for header in recording.request_headers if header[0].startswith(OURS)])
         if gate is None or accounting is None:
             await self._pass(scope, recording.request_headers, receive, send, recording)
@@ -179,7 +171,7 @@ class Realtime:
             upstream.transport.abort()
             if stalled.side == "client":
                 recording.ending = "client_cancelled"
-                self._on_stall()
+                self.on_stall()
             else:
                 recording.ending, recording.error_kind = "timeout", "timeout"
                 await self._close(send, _INTERNAL_ERROR, "The upstream does not read.")
@@ -195,10 +187,10 @@ class Realtime:
         """
         reading = spawn(messages.read_ahead(), name="realtime, from the client")
         downward = spawn(self._downward(upstream, send, session), name="realtime, to the client")
-        upward = spawn(_upward(messages, upstream, session, self._times.write_s), name="realtime, to the upstream")
+        upward = spawn(_upward(messages, upstream, session, self.times.write_s), name="realtime, to the upstream")
         tasks: set[asyncio.Task[Exception | None]] = {downward, upward}
         if session is not None:
-            tasks.add(spawn(session.watch(self._times.recheck_s), name="realtime, key and budget"))
+            tasks.add(spawn(session.watch(self.times.recheck_s), name="realtime, key and budget"))
         try:
             done, _ = await asyncio.wait({*tasks, reading}, return_when=asyncio.FIRST_COMPLETED)
             if reading in done:
@@ -225,7 +217,7 @@ class Realtime:
                     session.down(message)
                 passed: Any = {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}
                 try:
-                    async with asyncio.timeout(self._times.write_s):
+                    async with asyncio.timeout(self.times.write_s):
                         await send(passed)
                 except TimeoutError:
                     return _StalledError("client")
@@ -244,8 +236,8 @@ class Realtime:
 
     async def _open(self, scope: WebSocketScope, client_headers: Headers) -> ClientConnection:
         """Connect to the upstream. Raises the library's exceptions, and Rejection in a loop of gateways."""
-        target = self._target
-        via = loops.chain(inspect(client_headers).via, self._id)
+        target = self.target
+        via = loops.chain(inspect(client_headers).via, self.gateway_id)
         path = target.join(_raw_path(scope), scope["query_string"]).decode("latin-1")
         scheme = "wss" if target.scheme == "https" else "ws"
         dropped = self._dropped | connection_tokens(client_headers)
@@ -264,7 +256,7 @@ class Realtime:
             additional_headers=headers,
             subprotocols=subprotocols,
             user_agent_header=None,
-            open_timeout=self._times.connect_s,
+            open_timeout=self.times.connect_s,
             ping_interval=None,
             close_timeout=CLOSE_S,
             max_size=MAX_MESSAGE_BYTES,

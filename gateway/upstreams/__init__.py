@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from gaugeway.exchange import Headers
 
@@ -13,8 +14,7 @@ UpstreamErrorKind: TypeAlias = Literal["connect", "connect_timeout", "timeout", 
 HIGHEST_STATUS = 599
 
 
-@dataclass(slots=True)
-class UpstreamRequest:
+class UpstreamRequest(Struct):
     """A request ready to go out: `target` is the path with query exactly as it stands on the request line.
 
     `origin` is (scheme, host, port); `headers` include Host and, with a body, its framing. An iterator as body is sent

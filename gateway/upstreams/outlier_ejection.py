@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from gaugeway.runtime.retry import delay_s
 
@@ -15,8 +16,7 @@ EJECTED: Final = 0.0
 MAX_EJECT_S = 300.0  # internal bound: time between our own attempts
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One request to an upstream. `era` numbers the upstream's state in which it started."""
 
     upstream: str
@@ -24,8 +24,7 @@ class Attempt:
     probe: bool
 
 
-@dataclass(slots=True)
-class _Health:
+class _Health(Struct):
     failures: int = 0
     ejections: int = 0
     until: float | None = None  # None: not ejected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from math import log
@@ -30,8 +29,7 @@ MOST_MENTIONS = 10_000
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(msgspec.Struct, frozen=True, kw_only=True):
     """An upstream's routing settings.
 
     `models` are shell patterns; `aliases` maps a model asked for to the one sent. The lowest `priority` goes first.
@@ -40,7 +38,7 @@ class Route:
 
     name: str
     models: tuple[str, ...] = ANY_MODEL
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = {}
     weight: float = 1.0
     priority: int = 0
     max_retries: int = 0
@@ -87,8 +85,7 @@ def _share(session: str, name: str) -> float:
     return (number + 0.5) / 2**52  # 52 bits and a half are exact in a float: neither 0 nor 1 can come out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """When a failed attempt is repeated. Times in seconds."""
 
     statuses: frozenset[int]

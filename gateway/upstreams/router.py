@@ -7,7 +7,6 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -388,8 +387,7 @@ class Link:
         return UpstreamRequest(outgoing.method, self._origin, path, headers, outgoing.body if body is None else body)
 
 
-@dataclass(slots=True)
-class Attempts:
+class Attempts(msgspec.Struct):
     """The attempts to serve one request, and where the next one goes.
 
     `link` is the upstream of the current or next attempt, `peers` serve the same model, `others` may still be tried.
@@ -399,7 +397,7 @@ class Attempts:
     outgoing: Outgoing
     peers: list[str]
     link: Link
-    others: list[Route] = field(default_factory=list)
+    others: list[Route] = []
     retries: int = 0
     count: int = 0
     model: str | None = None

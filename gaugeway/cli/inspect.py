@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +83,14 @@ class InspectionError(ValueError):
     """The input is not a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(msgspec.Struct, frozen=True):
     """An extractor that was run. `passages` is None when it did not recognise the request."""
 
     extractor: str
     passages: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """One metric's outcome: `value` for scores only, `reason` for all."""
 
     metric: str
@@ -102,8 +99,7 @@ class Judged:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """The result. `source` "none": no extractor recognised the request. `guessed`: the route was not given.
 
     `found_by`, `confidence`, `reason` and `parts` are the extractors' findings. In a stored exchange `source` differs
@@ -129,15 +125,14 @@ class Inspection:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Input:
+class _Input(msgspec.Struct):
     """The parsed input."""
 
     body: dict[str, Any]
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}
     route: str | None = None
     response: Any = None
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = []
 
 
 def inspect_request(raw: bytes, extractors: Sequence[Extractor]) -> Inspection:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
             options["output"].write_bytes(b"".join(lines))
             click.echo(f"wrote {len(records)} answers to label: {options['output']}", err=True)
         if options["shown_as"] == "json":
-            shared.print_json([asdict(row) for row in rows])
+            shared.print_json(rows)
         else:
             click.echo(markdown("labels.txt.j2", rows=rows))
 
@@ -130,7 +129,7 @@ def check(config: Path | None, data_dir: Path, paths: Sequence[Path], **options:
         if not checks:
             raise ValueError("no scores with labels in this period")
         if options["shown_as"] == "json":
-            shared.print_json({"checks": [asdict(found) for found in checks], "wordings": [*map(asdict, wordings)]})
+            shared.print_json({"checks": checks, "wordings": wordings})
             return
         texts = {f"{metric}.{path.stem}": path.read_text("utf-8") for path in paths}
         click.echo(markdown("judge_check.md.j2", checks=checks, wordings=wordings, metric=metric, texts=texts))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from gaugeway.demo import model_text as texts
 
@@ -43,8 +44,7 @@ _EVASION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """One fenced text; `attributes` are those of the opening tag other than its name."""
 
     name: str
@@ -52,8 +52,7 @@ class Block:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The verdict of the contexts on a claim, the indexes of those contexts, and a quote of the first."""
 
     kind: VerdictKind
@@ -61,8 +60,7 @@ class Verdict:
     quote: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """The texts of one judge request, and whether an order outside the fences was believed."""
 
     request: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -40,8 +39,7 @@ _INVENTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the model sees it: its messages by role and text."""
 
     model: str
@@ -50,8 +48,7 @@ class Turn:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What the model says. `cut`: not all of it, for the limit on tokens; `task` is the task of a judge's request."""
 
     text: str
@@ -115,8 +112,7 @@ def _count(body: dict[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """What a conversation asks and the passages it offers."""
 
     question: str

@@ -9,12 +9,12 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import httpx
+from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
 from gaugeway.demo import servers
@@ -38,8 +38,7 @@ class ProductError(Exception):
     """The product, or one of its processes, ended unexpectedly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Struct, frozen=True):
     """The three ports of `gaugeway serve`."""
 
     gateway: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -27,8 +26,7 @@ SHIFT = 11
 _K1, _B = 1.2, 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """One passage of the handbook."""
 
     id: str
@@ -36,16 +34,14 @@ class Document:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A question and the id of the document that answers it."""
 
     question: str
     document: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The app's answer to one question."""
 
     question: str

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -27,8 +28,7 @@ _SHOWN_ANSWERS = 3
 _CUT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Wrong:
+class Wrong(Struct, frozen=True):
     """One of the worst answers of an alert."""
 
     question: str
@@ -37,8 +37,7 @@ class Wrong:
     scores: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Estimated:
+class Estimated(Struct, frozen=True):
     """The mean of some scores in [0, 1] with its 95 % interval; both None below an effective sample size of 10."""
 
     n: int

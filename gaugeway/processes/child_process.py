@@ -22,6 +22,7 @@ import time
 import traceback
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +43,7 @@ _START = b"\n"
 _STANDARD_ERROR = 2
 
 
+@dataclass(eq=False)
 class ChildProcess:
     """A child process (`python -m MODULE`) that is restarted, with back-off, until it is stopped.
 
@@ -50,21 +52,15 @@ class ChildProcess:
     After `fork`, the first run is a fork of this process, which shares loaded code; later ones are new interpreters.
     """
 
-    def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str] = (),
-        *,
-        total: WorkersTotal | None = None,
-        descriptors: Sequence[int] = (),
-        setup: bytes = b"",
-    ) -> None:
-        self._module = module
-        self._name = _NAMES.get(module, module)
-        self._arguments = arguments
-        self._total = total
-        self._descriptors = descriptors
-        self._setup = setup
+    module: str
+    arguments: Sequence[str] = ()
+    _: KW_ONLY
+    total: WorkersTotal | None = None
+    descriptors: Sequence[int] = ()
+    setup: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._name = _NAMES.get(self.module, self.module)
         self._process: Process | ForkedChild | None = None
         self._forked: ForkedChild | None = None
         self._ends: tuple[socket.socket, socket.socket] | None = None
@@ -77,10 +73,10 @@ class ChildProcess:
 
         Call it before this process has another thread or an event loop.
         """
-        if self._total is not None:
+        if self.total is not None:
             self._ends = socket.socketpair()
         number = None if self._ends is None else self._ends[1].fileno()
-        run = partial(_run_as_main, self._module, self._arguments, _variables(number))
+        run = partial(_run_as_main, self.module, self.arguments, _variables(number))
         self._forked = fork(run, prepare=partial(_load, load), descriptors=self._inherited(number), session=True)
 
     async def run(self) -> int:
@@ -111,9 +107,9 @@ class ChildProcess:
     async def _run_once(self) -> int:
         """Start the process and wait for its end; a start that the system refuses counts as exit code 1."""
         try:
-            return await (self._run_process() if self._total is None else self._run_worker(self._total))
+            return await (self._run_process() if self.total is None else self._run_worker(self.total))
         except OSError as error:
-            _log.error("%s could not be started: %s", self._module, error.strerror)
+            _log.error("%s could not be started: %s", self.module, error.strerror)
             return 1
 
     async def _run_worker(self, total: WorkersTotal) -> int:
@@ -131,7 +127,7 @@ class ChildProcess:
         self._process = await self._start(None if metrics is None else metrics.fileno())
         if metrics is not None:
             metrics.close()  # the worker's copy alone keeps the socket open
-        self._write(self._setup)
+        self._write(self.setup)
         if self._stopping:
             self.signal(signal.SIGTERM)
         return await self._process.wait()
@@ -140,15 +136,15 @@ class ChildProcess:
         forked, self._forked = self._forked, None
         return await start(
             forked,
-            self._module,
-            *self._arguments,
+            self.module,
+            *self.arguments,
             variables=_variables(metrics),
             descriptors=self._inherited(metrics),
             session=True,
         )
 
     def _inherited(self, metrics: int | None) -> Sequence[int]:
-        return (*self._descriptors, *(() if metrics is None else (metrics,)))
+        return (*self.descriptors, *(() if metrics is None else (metrics,)))
 
     def retire(self) -> None:
         """Do not start the process again once it has ended."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from gaugeway.exchange import Request
 from gaugeway.prompts import BESIDE_RESULTS, MOST_SYSTEM_TEXTS, Extraction, messages_of, text_of
@@ -41,8 +42,7 @@ _UNCHANGED = re.compile(r"[^\"\\\n]+")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
-@dataclass(slots=True)
-class _Message:
+class _Message(Struct):
     """A text of the request and the parts found in it: (start, end, passage index, or None for the question).
 
     `records` are where the passages' records begin and end, one for all passages with no question between them;
@@ -52,9 +52,9 @@ class _Message:
     index: int
     role: str
     text: str
-    found: list[tuple[int, int, int | None]] = field(default_factory=list)
-    records: list[tuple[int, int]] = field(default_factory=list)
-    around: list[tuple[int, int, int | None]] = field(default_factory=list)
+    found: list[tuple[int, int, int | None]] = []
+    records: list[tuple[int, int]] = []
+    around: list[tuple[int, int, int | None]] = []
 
 
 class Located(NamedTuple):

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
 
@@ -256,16 +255,14 @@ def _split(pieces: Sequence[str], separator: str) -> Iterator[Context]:
                 yield Context(text=chunk)
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(msgspec.Struct, frozen=True):
     """A configuration entry, and notes on what of the learned template it cannot express."""
 
     entry: UserTemplate
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A constant text of a message, or a slot named `slot`."""
 
     text: str

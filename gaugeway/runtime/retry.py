@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from email.utils import mktime_tz, parsedate_tz
 from itertools import islice
 from typing import Generic, TypeVar
@@ -129,6 +130,7 @@ class Sink(ABC, Generic[T]):
         """Count a failed attempt to send `count` items; it will be repeated."""
 
 
+@dataclass(eq=False)
 class RetryBuffer(Generic[T]):
     """Holds items until the sink accepts them: bounded in items and bytes, in order, in batches of at most `batch`.
 
@@ -137,23 +139,16 @@ class RetryBuffer(Generic[T]):
     that is not full, the buffer waits `gather_s` for more.
     """
 
-    def __init__(
-        self,
-        name: str,
-        sink: Sink[T],
-        capacity: Capacity,
-        backoff: Backoff,
-        *,
-        batch: int,
-        batch_bytes: float = math.inf,
-        gather_s: float = 0.0,
-    ) -> None:
-        self._name = name
-        self._sink = sink
-        self._capacity = capacity
-        self._backoff = backoff
-        self._batch, self._batch_bytes = batch, batch_bytes
-        self._gather_s = gather_s
+    name: str
+    sink: Sink[T]
+    capacity: Capacity
+    backoff: Backoff
+    _: KW_ONLY
+    batch: int
+    batch_bytes: float = math.inf
+    gather_s: float = 0.0
+
+    def __post_init__(self) -> None:
         self._items: deque[tuple[T, int]] = deque()
         self._wake, self._closing = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -163,11 +158,11 @@ class RetryBuffer(Generic[T]):
 
     def start(self) -> None:
         """Start sending in the background; needs a running event loop."""
-        self._task = spawn(self._run(), name=self._name)
+        self._task = spawn(self._run(), name=self.name)
 
     def offer(self, item: T, size: int) -> bool:
         """Take an item of `size` bytes without waiting; False when there is no room for it."""
-        if not self._capacity.take(size):
+        if not self.capacity.take(size):
             return False
         self.add(item, size)
         return True
@@ -179,7 +174,7 @@ class RetryBuffer(Generic[T]):
 
     async def aclose(self, timeout_s: float) -> int:
         """Send what is left within `timeout_s` seconds, at once; return how many items were dropped."""
-        self._backoff.reset()
+        self.backoff.reset()
         self._closing.set()
         self._wake.set()
         if self._task is not None:
@@ -188,7 +183,7 @@ class RetryBuffer(Generic[T]):
             await asyncio.wait([self._task])
         left = len(self._items)
         for _ in range(left):
-            self._sink.dropped(self._pop(), None)
+            self.sink.dropped(self._pop(), None)
         return left
 
     async def _run(self) -> None:
@@ -197,40 +192,40 @@ class RetryBuffer(Generic[T]):
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            if len(self._items) < self._batch and self._gather_s:
-                await happens_within(self._closing, self._gather_s)
+            if len(self._items) < self.batch and self.gather_s:
+                await happens_within(self._closing, self.gather_s)
             count = self._next_batch()
             try:
                 await self._send_first(count)
-                self._backoff.reset()
+                self.backoff.reset()
             except Exception as error:  # noqa: BLE001 - any failure is counted by the sink, and the batch is repeated
-                self._sink.failed(count, error)
-                await self._pause(self._backoff.failed())
+                self.sink.failed(count, error)
+                await self._pause(self.backoff.failed())
 
     def _next_batch(self) -> int:
         """Return how many items the next batch has."""
         size = 0
-        for count, (_, item_size) in enumerate(islice(self._items, self._batch)):
+        for count, (_, item_size) in enumerate(islice(self._items, self.batch)):
             size += item_size
-            if size > self._batch_bytes and count:
+            if size > self.batch_bytes and count:
                 return count
-        return min(self._batch, len(self._items))
+        return min(self.batch, len(self._items))
 
     async def _send_first(self, count: int) -> None:
         """Send the first items; raises what the sink raises, unless it refuses an item."""
         try:
-            await self._sink.send([self._items[index][0] for index in range(count)])
+            await self.sink.send([self._items[index][0] for index in range(count)])
         except Exception as error:
-            if not self._sink.refuses(error):
+            if not self.sink.refuses(error):
                 raise
             if count == 1:
-                self._sink.dropped(self._pop(), error)
+                self.sink.dropped(self._pop(), error)
             else:
                 for _ in range(count):
                     await self._send_first(1)
         else:
             for _ in range(count):
-                self._sink.sent(self._pop())
+                self.sink.sent(self._pop())
 
     async def _pause(self, seconds: float) -> None:
         """Wait; closing ends the wait once, so that the last attempt is not missed."""
@@ -241,5 +236,5 @@ class RetryBuffer(Generic[T]):
 
     def _pop(self) -> T:
         item, size = self._items.popleft()
-        self._capacity.release(size)
+        self.capacity.release(size)
         return item

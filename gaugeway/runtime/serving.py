@@ -12,10 +12,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import uvicorn
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gaugeway.runtime import system
 from gaugeway.runtime.http_bounds import roomy
@@ -30,8 +31,7 @@ BACKLOG = 2048
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Struct, frozen=True):
     """An ASGI app and where it listens; `shared` lets several processes listen on the same port (SO_REUSEPORT).
 
     `closed` gets the reason when a connection is closed for lack of descriptors: idle or refused.

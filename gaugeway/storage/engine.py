@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from gaugeway.extensions import load, registered
 
@@ -12,8 +13,7 @@ Port: TypeAlias = Literal["store", "queue", "keys", "limits", "templates", "data
 """The last five are documents: an engine may offer some of them only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(Struct, frozen=True, kw_only=True):
     """What an engine offers: import strings `package.module:Name` of classes with `from_url`, imported when needed.
 
     `documents` keep what `keeps` names. `leader` is a function like `engines.postgres.leader.stand`. An `embedded`

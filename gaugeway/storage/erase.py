@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -11,8 +10,7 @@ import msgspec
 from gaugeway.text.normalising import nfkc
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """Whose data to erase. Every given field must match; `match` is searched for in all texts, in any case.
 
     Raises ValueError when no field is given, because that would erase everything.

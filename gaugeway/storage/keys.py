@@ -8,10 +8,11 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from gaugeway.storage.documents import Changes, Collection, Documents, Row, Spending
 from gaugeway.storage.engine import adapter
@@ -31,8 +32,7 @@ KEYS = Collection(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
+class Quota(Struct, frozen=True, kw_only=True):
     """The limits of a key; None for no limit."""
 
     requests_per_min: float | None = None
@@ -40,8 +40,7 @@ class Quota:
     usd_per_day: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualKey:
+class VirtualKey(Struct, frozen=True, kw_only=True):
     """A key as it is stored: without its secret. Times are Unix seconds; `models` are shell patterns."""
 
     id: str

@@ -21,8 +21,7 @@ _MEASURE_EVERY_S = 2.0
 _log = logging.getLogger("gaugeway")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """A sample handed to one worker until the lease runs out. `attempt` counts deliveries, from 1."""
 
     sample: Sample

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
 import numpy as np
 import regex
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from gaugeway.data_files import table
@@ -79,8 +79,7 @@ def fit_topics(questions: Mapping[str, str], *, k: int = 8, seed: int = 0) -> To
     return TopicModel(own=own, labels=labels, space=found.space, centres=found.centres, least=found.least)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicModel:
+class TopicModel(Struct, frozen=True, kw_only=True):
     """Topics found in questions: `own` are the topics of these, by id, `labels` those of the centres."""
 
     own: Mapping[str, str]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import msgspec
 import regex
+from msgspec.structs import replace
 
 from gaugeway.records import Alert
 from gaugeway.storage.stores import StateStore
@@ -26,8 +27,7 @@ MAX_KNOWN = 10_000
 """Cached results, by pattern and value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matcher:
+class Matcher(msgspec.Struct, frozen=True, kw_only=True):
     """One condition on a label. A missing label counts as empty; patterns match the whole value.
 
     >>> Matcher(name="app", op="=~", value="shop|bank").matches({"app": "bank"})
@@ -70,8 +70,7 @@ def _fullmatch(pattern: str, value: str) -> bool | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence:
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """Mutes alerts that meet all `matchers`, from `starts` until `ends` (Unix seconds).
 
     `removed`: someone ended it, before the time that was chosen.
@@ -126,8 +125,7 @@ class NotLeaderError(Exception):
     """Raised for a change while the state is not restored yet, or while another process leads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class Ack(msgspec.Struct, frozen=True, kw_only=True):
     """Who acknowledged an alert, when (Unix seconds), and their comment."""
 
     by: str
@@ -135,8 +133,7 @@ class Ack:
     comment: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UndeliveredNotification:
+class UndeliveredNotification(msgspec.Struct, frozen=True, kw_only=True):
     """An alert given up for one notifier after `attempts` attempts from `since` to `at` (Unix seconds)."""
 
     id: str
@@ -148,6 +145,7 @@ class UndeliveredNotification:
     at: float
 
 
+@dataclass(eq=False)
 class Acknowledgements:
     """Silences, acknowledgements and undelivered notifications. Changes take effect at once and are then saved.
 
@@ -155,27 +153,19 @@ class Acknowledgements:
     delivers an undelivered notification, or raises. `history` has what was done about each alert and sent about it.
     """
 
-    def __init__(
-        self,
-        state_store: StateStore,
-        clock: Callable[[], float],
-        *,
-        firing: Callable[[str], Alert | None],
-        unresolved: Callable[[], Iterable[Alert]],
-        resend: Callable[[UndeliveredNotification], Awaitable[None]],
-    ) -> None:
-        self._state_store = state_store
-        self._clock = clock
-        self._firing = firing
-        self._unresolved = unresolved
-        self._resend = resend
-        self._open = False
-        self._silences: dict[str, Silence] = {}
-        self._acks: dict[str, Ack] = {}
-        self._undelivered: dict[str, UndeliveredNotification] = {}
-        self.history = AlertHistory()
-        self.changes = 0
-        """Acts since the start of this process: a page that shows them is current while this stays the same."""
+    state_store: StateStore
+    clock: Callable[[], float]
+    _: KW_ONLY
+    firing: Callable[[str], Alert | None]
+    unresolved: Callable[[], Iterable[Alert]]
+    resend: Callable[[UndeliveredNotification], Awaitable[None]]
+    _open: bool = field(default=False, init=False)
+    _silences: dict[str, Silence] = field(default_factory=dict, init=False)
+    _acks: dict[str, Ack] = field(default_factory=dict, init=False)
+    _undelivered: dict[str, UndeliveredNotification] = field(default_factory=dict, init=False)
+    history: AlertHistory = field(default_factory=AlertHistory, init=False)
+    changes: int = field(default=0, init=False)
+    """Acts since the start of this process: a page that shows them is current while this stays the same."""
 
     def restore(self, states: Mapping[str, bytes]) -> None:
         """Load the saved state and accept changes."""
@@ -214,15 +204,15 @@ class Acknowledgements:
 
     def silence_of(self, alert: Alert) -> Silence | None:
         """Return the active silence that matches the alert and ends last; None without one."""
-        labels, now = labels_of(alert), self._clock()
+        labels, now = labels_of(alert), self.clock()
         matching = (silence for silence in self._silences.values() if silence.mutes(labels, now))
         return max(matching, key=lambda silence: silence.ends, default=None)
 
     def forget(self, known: Collection[str]) -> None:
         """Drop acknowledgements of alerts that no longer fire, the history of those not known, and old silences."""
         self.history.forget(known)
-        long_ago = self._clock() - KEPT_S
-        self._acks = {key: ack for key, ack in self._acks.items() if self._firing(key) is not None}
+        long_ago = self.clock() - KEPT_S
+        self._acks = {key: ack for key, ack in self._acks.items() if self.firing(key) is not None}
         self._silences = {key: silence for key, silence in self._silences.items() if silence.ends > long_ago}
 
     def add_undelivered(self, notification: UndeliveredNotification) -> None:
@@ -237,7 +227,7 @@ class Acknowledgements:
 
     async def silence(self, silence: Silence) -> None:
         """Add a silence. Raises ValueError when there are too many."""
-        now = self._clock()
+        now = self.clock()
         if sum(known.state(now) != "expired" for known in self._silences.values()) >= MAX_SILENCES:
             raise ValueError(f"there are {MAX_SILENCES} silences already")
 
@@ -257,7 +247,7 @@ class Acknowledgements:
 
     async def unsilence(self, silence_id: str, by: str = "") -> bool:
         """End a silence; return False for an unknown id and for one that has ended."""
-        silence, now = self._silences.get(silence_id), self._clock()
+        silence, now = self._silences.get(silence_id), self.clock()
         if silence is None or silence.state(now) == "expired":
             return False
         async with self._changing():
@@ -267,13 +257,13 @@ class Acknowledgements:
 
     def _note_silence(self, silence: Silence, event: Event) -> None:
         """Note what was done about a silence in the history of the open alerts that it matches, and of those it had."""
-        matching = {alert.fingerprint for alert in self._unresolved() if silence.matches(labels_of(alert))}
+        matching = {alert.fingerprint for alert in self.unresolved() if silence.matches(labels_of(alert))}
         for fingerprint in matching | self.history.silenced_by(silence.id):
             self.history.record(fingerprint, event)
 
     async def acknowledge(self, fingerprint: str, ack: Ack) -> bool:
         """Acknowledge a firing alert; return False when none fires under that fingerprint."""
-        if self._open and self._firing(fingerprint) is None:
+        if self._open and self.firing(fingerprint) is None:
             return False
         async with self._changing():
             self._acks[fingerprint] = ack
@@ -287,7 +277,7 @@ class Acknowledgements:
             return False
         async with self._changing():
             del self._acks[fingerprint]
-            self.history.record(fingerprint, Event(at=self._clock(), kind="unacknowledged", by=by))
+            self.history.record(fingerprint, Event(at=self.clock(), kind="unacknowledged", by=by))
         return True
 
     async def undelivered(self) -> Sequence[UndeliveredNotification]:
@@ -300,7 +290,7 @@ class Acknowledgements:
         if notification is None:
             return False
         self._must_be_open()
-        await self._resend(notification)
+        await self.resend(notification)
         async with self._changing():
             self._undelivered.pop(notification_id, None)
         return True
@@ -311,7 +301,7 @@ class Acknowledgements:
         self._must_be_open()
         yield
         self.changes += 1
-        await self._state_store.save(self.states())
+        await self.state_store.save(self.states())
 
     def _must_be_open(self) -> None:
         if not self._open:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -54,6 +54,7 @@ class DeliveryObserver:
         """Count one alert: delivered, failed, held back by a silence, or given up ("dead")."""
 
 
+@dataclass(eq=False)
 class Delivery:
     """Delivers each alert's state to each notifier, at least once and independently of the others.
 
@@ -62,30 +63,24 @@ class Delivery:
     before the progress is saved causes a resend.
     """
 
-    def __init__(
-        self,
-        notifiers: Mapping[str, Notifier],
-        state_store: StateStore,
-        clock: Callable[[], float],
-        observer: DeliveryObserver,
-        config: Alerts,
-    ) -> None:
-        self._notifiers = notifiers
-        self._paces = {name: _pace(config, notifier) for name, notifier in notifiers.items()}
-        self._observer = observer
-        self._state_store = state_store
-        self._clock = clock
-        self._config = config
+    notifiers: Mapping[str, Notifier]
+    state_store: StateStore
+    clock: Callable[[], float]
+    observer: DeliveryObserver
+    config: Alerts
+
+    def __post_init__(self) -> None:
+        self._paces = {name: _pace(self.config, notifier) for name, notifier in self.notifiers.items()}
         self._alerts: dict[str, Alert] = {}
-        self._progress: dict[str, dict[str, Progress]] = {name: {} for name in self._notifiers}
+        self._progress: dict[str, dict[str, Progress]] = {name: {} for name in self.notifiers}
         self._first_due: dict[tuple[str, Key], float] = {}
         self._last_heartbeat: dict[str, float] = {}
         self._unsaved = False
         self._rounds: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[tuple[str, bool], list[tuple[str, str, float]]] = {}
-        self._began = clock()
+        self._began = self.clock()
         self.acknowledgements = Acknowledgements(
-            state_store, clock, firing=self._firing, unresolved=self._unresolved, resend=self._resend
+            self.state_store, self.clock, firing=self._firing, unresolved=self._unresolved, resend=self._resend
         )
 
     def restore(self, states: Mapping[str, bytes], alerts: Sequence[Alert]) -> None:
@@ -93,7 +88,7 @@ class Delivery:
         saved = states.get(_PROGRESS, b"{}")
         stored = msgspec.json.decode(saved, type=dict[str, dict[str, Progress]])
         over = [alert.fingerprint for alert in alerts if alert.state == "resolved"]
-        for name in self._notifiers:
+        for name in self.notifiers:
             earlier = {key: Progress(told="resolved", outcome="before") for key in over}
             self._progress[name] = stored.get(name, earlier)
         self._unsaved = self._progress.keys() != stored.keys()
@@ -102,7 +97,7 @@ class Delivery:
     @property
     def is_waiting(self) -> bool:
         """Whether a group waits for more alerts before its first message."""
-        late = self._clock() - _LATEST_S
+        late = self.clock() - _LATEST_S
         return any(late < at + self._paces[name].wait_s for (name, _), at in self._first_due.items())
 
     def start(self, alerts: Sequence[Alert]) -> None:
@@ -113,17 +108,17 @@ class Delivery:
             for name, known in self._progress.items()
         }
         self.acknowledgements.forget(self._alerts)
-        for name, notifier in self._notifiers.items():
+        for name, notifier in self.notifiers.items():
             if self._busy(name):
                 continue
             sends: list[Awaitable[None]] = []
-            if notifier.route.heartbeat and self._clock() >= self._last_heartbeat.get(name, 0.0) + HEARTBEAT_S:
-                self._last_heartbeat[name] = self._clock()
+            if notifier.route.heartbeat and self.clock() >= self._last_heartbeat.get(name, 0.0) + HEARTBEAT_S:
+                self._last_heartbeat[name] = self.clock()
                 sends.append(self._send_heartbeat(name))  # first, so that an alert storm does not delay it
             sends += [self._deliver(name, message) for message in self._messages(name)[:MAX_MESSAGES]]
             if sends:
                 self._rounds[name] = spawn(self._round(sends, name), name=f"alert delivery to {name}", is_retried=True)
-        if self._unsaved and not any(map(self._busy, [*self._notifiers, _SAVE])):
+        if self._unsaved and not any(map(self._busy, [*self.notifiers, _SAVE])):
             self._rounds[_SAVE] = spawn(self._round([]), name="alert delivery", is_retried=True)
 
     async def aclose(self) -> None:
@@ -139,7 +134,7 @@ class Delivery:
         """Note in the history of a rule's open alerts, of one app or all, that its baseline was reset."""
         for alert in self._unresolved():
             if alert.rule == rule and app in (None, alert.app):
-                self.acknowledgements.history.record(alert.fingerprint, Event(at=self._clock(), kind="rebaselined"))
+                self.acknowledgements.history.record(alert.fingerprint, Event(at=self.clock(), kind="rebaselined"))
                 self._unsaved = True
 
     def _busy(self, name: str) -> bool:
@@ -159,7 +154,7 @@ class Delivery:
             for alert in self._alerts.values()
             if (task := self._due(name, alert)) is not None
         ]
-        if not self._notifiers[name].takes_groups:
+        if not self.notifiers[name].takes_groups:
             return [[member] for member in due]
         groups: dict[Key, list[tuple[Alert, Task]]] = {}
         messages: list[Message] = []
@@ -182,7 +177,7 @@ class Delivery:
 
     def _due(self, name: str, alert: Alert) -> Task | None:
         """Return what to send about `alert` now; record what a silence holds back and what is never sent."""
-        route, now = self._notifiers[name].route, self._clock()
+        route, now = self.notifiers[name].route, self.clock()
         if alert.state == "pending" or not route.takes(alert):
             return None
         progress = self._progress[name].setdefault(alert.fingerprint, Progress())
@@ -203,12 +198,12 @@ class Delivery:
             if progress.held != task:
                 progress.held = task
                 self._unsaved = True
-                self._observer.notified(name, "silenced")
+                self.observer.notified(name, "silenced")
             return None
         return None if progress.failing == task and now < progress.not_before else task
 
     def _group(self, name: str, alert: Alert) -> Key:
-        return () if self._paces[name].must_repeat else group_key(labels_of(alert), self._config.group_by)
+        return () if self._paces[name].must_repeat else group_key(labels_of(alert), self.config.group_by)
 
     def _progress_by_group(self, name: str) -> dict[Key, list[Progress]]:
         """Group the progress of all known alerts, due or not."""
@@ -221,8 +216,8 @@ class Delivery:
         pace = self._paces[name]
         if pace.must_repeat:
             return True
-        first_due = self._first_due.setdefault((name, key), self._clock())
-        return pace.ready(group, first_due, self._clock())
+        first_due = self._first_due.setdefault((name, key), self.clock())
+        return pace.ready(group, first_due, self.clock())
 
     async def _round(self, sends: Sequence[Awaitable[None]], name: str = _SAVE) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
@@ -236,7 +231,7 @@ class Delivery:
         if self._unsaved:
             self._unsaved = False
             try:
-                await self._state_store.save(
+                await self.state_store.save(
                     {_PROGRESS: msgspec.json.encode(self._progress), **self.acknowledgements.states()}
                 )
             except BaseException:
@@ -244,7 +239,7 @@ class Delivery:
                 raise
 
     async def _send(self, name: str, message: Message) -> None:
-        notifier, (first, task) = self._notifiers[name], message[0]
+        notifier, (first, task) = self.notifiers[name], message[0]
         async with asyncio.timeout(DELIVERY_TIMEOUT_S):
             if task == "acknowledged":
                 await notifier.acknowledge(first)
@@ -261,30 +256,30 @@ class Delivery:
                 self._failed(name, alert, task, error)
         else:
             for alert, task in message:
-                self._observer.notified(name, "delivered")
+                self.observer.notified(name, "delivered")
                 progress = self._of(name, alert)
-                progress.settled(task, self._clock(), "delivered")
+                progress.settled(task, self.clock(), "delivered")
                 progress.lacks_cause = task == "firing" and alert.rule not in NAMES and alert.at_alarm is None
                 self._note("delivered", name, alert, task)
         self._unsaved = True
 
     def _note(self, kind: Kind, name: str, alert: Alert, task: Task, error: str = "") -> None:
-        event = Event.of_delivery(kind, self._clock(), notifier=name, task=task, alert=alert, error=error)
+        event = Event.of_delivery(kind, self.clock(), notifier=name, task=task, alert=alert, error=error)
         self.acknowledgements.history.record(alert.fingerprint, event)
 
     def _failed(self, name: str, alert: Alert, task: Task, error: Exception) -> None:
-        progress, now, pace = self._of(name, alert), self._clock(), self._paces[name]
+        progress, now, pace = self._of(name, alert), self.clock(), self._paces[name]
         retry_after_s = error.retry_after_s if isinstance(error, NotDeliveredError) else 0.0
         most_s = min(LAST_RETRY_S, pace.repeat_s)
         pause = progress.failed(task, now, least_s=retry_after_s, most_s=most_s)
-        self._observer.notified(name, "failed")
+        self.observer.notified(name, "failed")
         what = f"{type(error).__name__}: {error}"
         given_up = now - progress.since >= GIVE_UP_S
         self._failures.setdefault((name, given_up), []).append((alert.fingerprint, what[:_MAX_REASON], pause))
         self._note("failed", name, alert, task, what)
         if not given_up:
             return
-        self._observer.notified(name, "dead")
+        self.observer.notified(name, "dead")
         self._note("given_up", name, alert, task, what)
         if task != "acknowledged":
             undelivered = UndeliveredNotification(
@@ -324,24 +319,24 @@ class Delivery:
             await self._send(name, [(watchdog(self._began), "firing")])
         except Exception as error:  # noqa: BLE001 - a notifier may raise anything
             _log.warning("heartbeat to notifier %s failed (%s: %s)", name, type(error).__name__, error)
-            self._observer.notified(name, "failed")
+            self.observer.notified(name, "failed")
         else:
-            self._observer.notified(name, "delivered")
+            self.observer.notified(name, "delivered")
 
     async def _resend(self, undelivered: UndeliveredNotification) -> None:
         """Send the current state of an undelivered notification's alert. Raises NotDeliveredError."""
         name = undelivered.notifier
-        if name not in self._notifiers:
+        if name not in self.notifiers:
             raise NotDeliveredError(f"no notifier is called {name} any more")
         alert = self._alerts.get(undelivered.alert.fingerprint, undelivered.alert)
         task: Task = "resolved" if alert.state == "resolved" else "firing"
         try:
             await self._send(name, [(alert, task)])
         except Exception as error:
-            self._observer.notified(name, "failed")
+            self.observer.notified(name, "failed")
             raise NotDeliveredError(f"{type(error).__name__}: {error}") from error
-        self._observer.notified(name, "delivered")
-        self._of(name, alert).settled(task, self._clock(), "delivered")
+        self.observer.notified(name, "delivered")
+        self._of(name, alert).settled(task, self.clock(), "delivered")
         self._note("delivered", name, alert, task)
         self._unsaved = True
 

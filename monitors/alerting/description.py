@@ -6,8 +6,10 @@ import asyncio
 import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from gaugeway.records import Alert, Change, FoundCause, same_scheme
 from gaugeway.signals import SIGNALS
@@ -78,8 +80,7 @@ class JudgeSignals:
     delay_s: Callable[[str], float] = lambda _: 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """What is to be explained, on which scales, and the signals of the retrieval beside it."""
 
     metric: str
@@ -111,6 +112,7 @@ def usual_times(onset: float, earlier: Sequence[tuple[float, float]]) -> _Times:
     return found or [(onset - DAY_S, onset)]
 
 
+@dataclass(eq=False)
 class Describer:
     """Describes alerts by comparing up to a day before the onset with the time since.
 
@@ -118,18 +120,13 @@ class Describer:
     text of an exchange is quoted.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        lower_is_better: Callable[[str], bool],
-        judge: JudgeSignals | None = None,
-        content: bool = True,
-    ) -> None:
-        self._store = store
-        self._lower_is_better = lower_is_better
-        self._judge = judge or JudgeSignals()
-        self._content = content
+    store: Store
+    _: KW_ONLY
+    lower_is_better: Callable[[str], bool]
+    judge: JudgeSignals = field(default_factory=JudgeSignals)
+    content: bool = True
+
+    def __post_init__(self) -> None:
         self.salt = ""
         """Of the hashes that name passages without id and source; set before the first description."""
         self._evidence: dict[str, JudgeEvidence | None] = {}
@@ -147,9 +144,9 @@ class Describer:
         The times of `earlier` incidents are no part of what was usual before the onset.
         """
         metric = case.alert.metric
-        if not case.described_until and metric in self._judge.metrics:
-            self._judge.on_alarm()
-        evidence = self._judge.evidence(metric)
+        if not case.described_until and metric in self.judge.metrics:
+            self.judge.on_alarm()
+        evidence = self.judge.evidence(metric)
 
         def measured(described: Alert) -> None:
             case.alert = _with_measures(case.alert, described)  # what is known at once does not wait for the cause
@@ -176,9 +173,9 @@ class Describer:
         Of a resolved alert only the round counts that was under way when it was described last.
         """
         alert = case.alert
-        if alert.metric not in self._judge.metrics or not case.described_until:
+        if alert.metric not in self.judge.metrics or not case.described_until:
             return False
-        last, now = self._evidence.get(alert.fingerprint), self._judge.evidence(alert.metric)
+        last, now = self._evidence.get(alert.fingerprint), self.judge.evidence(alert.metric)
         if alert.state != "firing" and (last is None or not last.pending):
             return False
         return now is not None and not now.pending and now != last
@@ -207,9 +204,9 @@ class Describer:
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
         tell = measured or (lambda _: None)
         tell(alert := _measured(alert, old, new, flipped=flipped))
-        worst = await self._store.series(lowest)
+        worst = await self.store.series(lowest)
         tell(alert := await self._with_examples(alert, worst))
-        why, step, source = _settled(alert, self._judge.evidence(alert.metric)), None, None
+        why, step, source = _settled(alert, self.judge.evidence(alert.metric)), None, None
         if why is None:
             signals = await self._signals(alert.metric, whole, since, usual)
             why, step, source = await self._cause(_Asked(alert.metric, self._scales(alert), signals), old, new)
@@ -232,12 +229,12 @@ class Describer:
 
     def _flipped(self, alert: Alert) -> bool:
         """Return whether the alert is about a rise."""
-        return self._lower_is_better(alert.metric) if alert.direction is None else alert.direction == "rise"
+        return self.lower_is_better(alert.metric) if alert.direction is None else alert.direction == "rise"
 
     def _scales(self, alert: Alert) -> Scales:
         """Return which metrics are compared on the flipped scale, the alert's own by its direction."""
         flipped = self._flipped(alert)
-        return lambda name: flipped if name == alert.metric else self._lower_is_better(name)
+        return lambda name: flipped if name == alert.metric else self.lower_is_better(name)
 
     async def _signals(self, metric: str, whole: Query, since: Query, usual: _Times) -> _Sides:
         """Return the signals of the retrieval before an onset and since; `metric` is read already."""
@@ -246,7 +243,7 @@ class Describer:
         for name in OF_RETRIEVAL:
             if name != metric:
                 before += await self._read(replace(whole, metric=name, without=()), usual, MAX_SIGNALS)
-                after += (await spread_points(self._store, replace(since, metric=name, without=()), MAX_SIGNALS))[0]
+                after += (await spread_points(self.store, replace(since, metric=name, without=()), MAX_SIGNALS))[0]
         return before, after
 
     async def _read(self, whole: Query, times: _Times, most: int) -> list[Point]:
@@ -255,7 +252,7 @@ class Describer:
         found: list[Point] = []
         for start, end in times:
             part = replace(whole, since=start, until=end)
-            found += (await spread_points(self._store, part, math.ceil(most * (end - start) / total)))[0]
+            found += (await spread_points(self.store, part, math.ceil(most * (end - start) / total)))[0]
         return found
 
     async def _sides(self, metric: str, whole: Query, since: Query, usual: _Times) -> _Sides:
@@ -264,15 +261,15 @@ class Describer:
         Scores of conversations are dated later than their exchanges. Where the onset is theirs, it was so much earlier
         in the exchanges.
         """
-        delay_s = self._judge.delay_s(metric)
+        delay_s = self.judge.delay_s(metric)
         (first, end), *later = usual
         old = await self._read(whole, [(first - delay_s, end), *later], MAX_POINTS)
-        new, _ = await spread_points(self._store, since, MAX_POINTS)
+        new, _ = await spread_points(self.store, since, MAX_POINTS)
         if not delay_s:
             return old, new
         onset = since.since - delay_s
-        late = [point for point in old if point.started_at - self._judge.delay_s(point.metric) >= onset]
-        return [point for point in old if point.started_at - self._judge.delay_s(point.metric) < onset], [*new, *late]
+        late = [point for point in old if point.started_at - self.judge.delay_s(point.metric) >= onset]
+        return [point for point in old if point.started_at - self.judge.delay_s(point.metric) < onset], [*new, *late]
 
     async def _cause(
         self, asked: _Asked, old: Sequence[Point], new: Sequence[Point]
@@ -283,17 +280,17 @@ class Describer:
         """
         metric, source = asked.metric, None
         why = await self._explain(asked, old, new)
-        if why.cause == "unknown" and self._judge.score_more is not None:
-            sides = await self._judge.score_more(metric, old, new)
+        if why.cause == "unknown" and self.judge.score_more is not None:
+            sides = await self.judge.score_more(metric, old, new)
             if sides is not None:
                 old, new = sides
                 why = await self._explain(asked, old, new)
         if why.cause in ("retrieval", "generation", "unknown"):
-            passages = await read_passages(self._store, metric, (old, new), quote=self._content, salt=self.salt)
+            passages = await read_passages(self.store, metric, (old, new), quote=self.content, salt=self.salt)
             why = await self._explain(asked, old, new, passages) if passages else why
             named = why.source and source_change(why.source, passages, old, new, metric)
             source = named or documents_change(passages, old, new, metric)
-        step = await find_fallen_step(self._store, old, new) if why.cause in ("retrieval", "unknown") else None
+        step = await find_fallen_step(self.store, old, new) if why.cause in ("retrieval", "unknown") else None
         return (why, None, source) if step is None else (step.explain(why), step.step, source)
 
     async def _explain(
@@ -310,7 +307,7 @@ class Describer:
                 [self._observed(point, strata, equal, scales) for point in (*points, *signals)]
                 for points, signals in zip((old, new), asked.signals, strict=True)
             )
-            judge = self._judge.evidence(metric)
+            judge = self.judge.evidence(metric)
             return explain(metric, before, since, judge=judge, passages=passages, lower_is_better=scales)
 
         return await asyncio.to_thread(find_cause)  # takes up to a second
@@ -320,14 +317,14 @@ class Describer:
 
         Sources are compared within topics and questions, so these are needed where passages are known.
         """
-        if not self._content:
+        if not self.content:
             return {}
         ids = list(dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point)))
         some = ids[:: math.ceil(len(ids) / _TOPICS_FROM) or 1]
         wanted = list(dict.fromkeys([*some, *(sample_id for sample_id in ids if sample_id in read)]))
         found: dict[str, str] = {}
         for start in range(0, len(wanted), _AT_ONCE):
-            found |= await self._store.questions(wanted[start : start + _AT_ONCE])
+            found |= await self.store.questions(wanted[start : start + _AT_ONCE])
         return {key: question for key, question in found.items() if not question.startswith(HASHED)}
 
     def _observed(self, point: Point, strata: _Strata, equal: Mapping[str, str], scales: Scales) -> Observation:
@@ -335,7 +332,7 @@ class Describer:
         return Observation(
             sample_id=point.sample_id,
             metric=point.metric,
-            started_at=point.started_at - self._judge.delay_s(point.metric),
+            started_at=point.started_at - self.judge.delay_s(point.metric),
             rate=point.rate,
             outcome=point.outcome,
             value=None if value is None else on_scale(value, flipped=scales(point.metric)),
@@ -351,7 +348,7 @@ class Describer:
         scored = [point for point in points if point.metric == metric and usable(point)]
         scored.sort(key=lambda point: (on_scale(point.value or 0.0, flipped=flipped), -point.started_at))
         worst = scored[:MAX_EXCHANGES]
-        passages = await read_passages(self._store, metric, (worst,), quote=self._content, salt=self.salt)
+        passages = await read_passages(self.store, metric, (worst,), quote=self.content, salt=self.salt)
         return [
             point for point in worst if (got := passages.get(point.sample_id)) is not None and source in got.documents
         ]
@@ -362,7 +359,7 @@ class Describer:
         for point in points:
             first.setdefault(point.sample_id, point)
         worst = list(first.values())[:WORST]
-        examples = [await read_example(self._store, point, quote=self._content) for point in worst]
+        examples = [await read_example(self.store, point, quote=self.content) for point in worst]
         return replace(alert, worst_exchanges=tuple(shown.id for shown in examples), examples=tuple(examples))
 
 

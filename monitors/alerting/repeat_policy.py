@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from gaugeway.records import Alert, AlertState
 from gaugeway.settings.shared import Alerts
 
@@ -17,8 +19,7 @@ Outcome: TypeAlias = Literal["delivered", "given_up", "unheard", "unwanted", "be
 the notifier takes no resolved alerts, or because the alert had ended before the notifier was there."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, kw_only=True):
     """The state of one alert's delivery to one notifier, as stored.
 
     `told` is the alert state that was settled at Unix time `at`, `outcome` how: only "delivered" means that the

@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from gaugeway.settings.shared import Rule
 from gaugeway.storage.stores import Point
 from monitors.alerting.detectors import Baseline, Detector
@@ -27,22 +29,20 @@ _LISTED_AT = 0.1
 _log = logging.getLogger("gaugeway")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedWatch:
+class SavedWatch(Struct, frozen=True, kw_only=True):
     """A rule's state in the state store; streams in the order of their discovery."""
 
     metric: str
     closed_until: float
     streams: tuple[SavedStream, ...]
-    slices: Counts = field(default_factory=dict)
-    coverage: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    slices: Counts = {}
+    coverage: dict[str, tuple[float, float, float]] = {}
 
 
-@dataclass(slots=True)
-class FeedReport:
+class FeedReport(Struct):
     """Scores of a page that were not used: apps over the limit of streams, and scores in low-coverage buckets."""
 
-    over_limit: set[str] = field(default_factory=set)
+    over_limit: set[str] = set()
     low_coverage: int = 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal
 
@@ -24,8 +24,7 @@ HOUR_S, DAY_HOURS = 3600.0, 24
 _KEPT_MAKERS = 16
 
 
-@dataclass(slots=True, kw_only=True)
-class Case:
+class Case(msgspec.Struct, kw_only=True):
     """An alert, the time of its alarm, and the time up to which it has been described."""
 
     alert: Alert
@@ -49,15 +48,14 @@ class Case:
         return until if until > self.described_until else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedStream:
+class SavedStream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream in the state store; `case` is the fingerprint of its open alert."""
 
     app: str
     detector: str
     recovery: str | None
     case: str | None
-    rates: dict[int, float] = field(default_factory=dict)
+    rates: dict[int, float] = {}
     slice: str = ""
     baseline: str | None = None
     makers: tuple[str, ...] = ()
@@ -93,8 +91,7 @@ def fingerprint(rule: str, metric: str, app: str, part: str, since: float) -> st
     return blake2b("\0".join(names).encode(), digest_size=8).hexdigest()
 
 
-@dataclass(slots=True, kw_only=True)
-class Stream:
+class Stream(msgspec.Struct, kw_only=True):
     """One rule on one slice of one app. Scores go in, in the order of time; `case` is the open alert, if any.
 
     A score has the weight that was stored with it: the lowest rate of its moment over its own. For scores of older
@@ -114,12 +111,12 @@ class Stream:
     baseline: Baseline
     slice: str = ""
     recovery: Recovery | None = None
-    rates: dict[int, float] = field(default_factory=dict)
+    rates: dict[int, float] = {}
     makers: tuple[str, ...] = ()
     fell: tuple[float, float] | None = None
     case: Case | None = None
-    clusters: Clusters = field(default_factory=Clusters)
-    dependence: SerialDependence = field(default_factory=SerialDependence)
+    clusters: Clusters = msgspec.field(default_factory=Clusters)
+    dependence: SerialDependence = msgspec.field(default_factory=SerialDependence)
 
     @property
     def state(self) -> Literal["quiet", "pending", "firing"]:

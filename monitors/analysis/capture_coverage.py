@@ -6,7 +6,7 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -327,6 +327,7 @@ def _audited(captured: Captured, audits: Sequence[Audit]) -> Captured:
     )
 
 
+@dataclass(eq=False)
 class CaptureCoverage:
     """Counts capture coverage; in the state store it survives restarts and is summed over processes.
 
@@ -334,38 +335,33 @@ class CaptureCoverage:
     app, `audits_per_day` exchanges are drawn for an audit.
     """
 
-    def __init__(
-        self,
-        state_store: StateStore | None,
-        replica: str,
-        window_s: float,
-        clock: Callable[[], float] = time.time,
-        *,
-        audits_per_day: int = 0,
-    ) -> None:
-        self._state_store = state_store
-        self._key = PREFIX + replica
-        self._window_s = window_s
-        self._clock = clock
-        self._own = Tally(window_s=window_s)
+    state_store: StateStore | None
+    replica: str
+    window_s: float
+    clock: Callable[[], float] = time.time
+    _: KW_ONLY
+    audits_per_day: int = 0
+
+    def __post_init__(self) -> None:
+        self._key = PREFIX + self.replica
+        self._own = Tally(window_s=self.window_s)
         self._others: Sequence[Tally] = ()
-        self._audits_per_day = audits_per_day
         self._audits = Audits()
         self._resumed = False
         self._warned = False
 
     def add(self, sample: Sample, before: Sample | None = None) -> None:
         """Count a stored sample; `before` is its first version if it was completed later."""
-        self._own.add(sample, before, self._clock())
-        if before is None and self._audits_per_day:
-            draw_from(self._own.drawn, sample, self._audits_per_day, self._clock())
+        self._own.add(sample, before, self.clock())
+        if before is None and self.audits_per_day:
+            draw_from(self._own.drawn, sample, self.audits_per_day, self.clock())
 
     def captured(self) -> Sequence[Captured]:
         """Return the coverage of each app, as known to this process."""
-        now = self._clock()
+        now = self.clock()
         self._own.forget(now)
         audits = by_app(self._audits.audits, now)
-        every = summarise([self._own, *self._others], self._window_s, now)
+        every = summarise([self._own, *self._others], self.window_s, now)
         return [_audited(coverage, audits.get(coverage.app, ())) for coverage in every]
 
     def drawn(self) -> Draws:
@@ -377,9 +373,9 @@ class CaptureCoverage:
 
     async def tick(self) -> None:
         """Load the counts of other processes, then save. Errors of the state store propagate; the last counts stay."""
-        if self._state_store is None:
+        if self.state_store is None:
             return
-        now, states = self._clock(), await self._state_store.load()
+        now, states = self.clock(), await self.state_store.load()
         tallies = {key: tally for key, state in states.items() if (tally := self._read(key, state)) is not None}
         self._audits = audits_in(states)
         own = tallies.pop(self._key, None)
@@ -394,7 +390,7 @@ class CaptureCoverage:
             self._own.at = now
             changes[self._key] = msgspec.json.encode(self._own)
         if changes:
-            await self._state_store.save(changes)
+            await self.state_store.save(changes)
 
     def _read(self, key: str, state: bytes) -> Tally | None:
         if not key.startswith(PREFIX) or not state:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from gaugeway.records import Evaluation, Score
 
@@ -21,8 +22,7 @@ _PLACED = 0.4
 """Minimum share of a claim's letter pairs in a sentence for a match."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A claim with its verdict and the quote from the contexts, or what of the claim is in none of them."""
 
     text: str
@@ -30,8 +30,7 @@ class Claim:
     quote: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A sentence of the text; without claims it was not judged."""
 
     text: str

@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -29,8 +28,7 @@ Day: TypeAlias = dict[int, dict[str, Outcomes]]
 """Start of a bucket (Unix seconds) -> app -> outcome -> exchanges."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """The counters of one gateway since its start: `exchanges` by (app, outcome). `url` is its name."""
 
     url: str

@@ -8,12 +8,13 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 from cachetools import LRUCache
+from msgspec import Struct
 
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.engines.failures import Unsupported
@@ -33,8 +34,7 @@ _EQUAL = 1.01
 _STEP_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passing:
+class Passing(Struct, frozen=True, kw_only=True):
     """The passing rule of a metric: at least `threshold`, or at most if 0 is best (`flipped`)."""
 
     threshold: float
@@ -48,8 +48,7 @@ class Passing:
 Passings: TypeAlias = Callable[[str], Passing]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
+class Labelled(Struct, frozen=True, kw_only=True):
     """The labels of one app and metric, on the metric's own scale.
 
     `raw` is the judge's mean over `scores` answers, `people` the mean of the `labels`. The corrected mean and its 95 %
@@ -285,8 +284,7 @@ STEP_S, LEAST_STEP_S, QUICK_S = 3_600.0, 60.0, 0.05
 """Scores are read in steps that take about `QUICK_S`, so that other queries wait for a moment only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class Draw(Struct, frozen=True, kw_only=True):
     """Judged answers of the last 30 days in random order, `answers` of which were read; all if `complete`."""
 
     ids: Sequence[str]
@@ -303,12 +301,11 @@ class Draw:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Reading:
+class _Reading(Struct, kw_only=True):
     """A draw in progress."""
 
     began: float
-    places: list[tuple[bytes, str]] = field(default_factory=list)
+    places: list[tuple[bytes, str]] = []
     answers: int = 0
     complete: bool = False
     task: asyncio.Task[None] | None = None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from gaugeway.records import Sample, Score, grouped
 from gaugeway.signals import SIGNALS
@@ -76,8 +77,7 @@ class Group:
     agreement: Interval
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """An answer on which the verdicts of judge and people, "pass" or "fail", differ; long texts are cut."""
 
     id: str
@@ -91,8 +91,7 @@ class Case:
     evidence: tuple[dict[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """A calibration map fitted to the first `fitted` pairs, as `gaugeway.toml` takes it, checked on those after.
 
     `before` and `after` are about the same later pairs. `better`: its squared error is smaller, wrong with probability
@@ -106,8 +105,7 @@ class Proposal:
     better: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeCheck:
+class JudgeCheck(Struct, frozen=True):
     """One metric's scores by one version and judge beside the truth: "rating", "reference" or a metric.
 
     `kappa` is None where judge or people gave one verdict only. `reliability` is that of the raw scores, `in_force`
@@ -261,8 +259,7 @@ def _cut(value: Any) -> Any:
     return value[:MAX_SHOWN] if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
+class Wording(Struct, frozen=True):
     """A wording of a rubric on labelled answers; `difference` is its agreement less that of the first wording.
 
     Its interval may be looked at as labels arrive. `better` wordings agree more than the first one.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from gaugeway.records import CaptureInfo, Context, PromptPart
 
@@ -12,8 +13,7 @@ HASHED = "blake2b:"
 """Prefix of hashed texts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(Struct, frozen=True, kw_only=True):
     """A part with its text, None if it was not stored; `number` is that of the passage, from 1.
 
     A "record" is text that belongs to a passage: its number, title, source, id or score.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
+
+from msgspec import Struct
 
 from gaugeway.storage.stores import Query, Summary
 from gaugeway.storage.stores.rollup_windows import DAY_S, HOUR_S, add_summaries
@@ -30,8 +32,7 @@ class Summaries(Protocol):
         """Return one summary per app and metric."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     read_at: float
     summaries: Sequence[Summary]
 
@@ -148,8 +149,7 @@ _FIRST_S = 60.0
 """A stream that has no basis in any window read is looked for again after this time."""
 
 
-@dataclass(slots=True)
-class _Read:
+class _Read(Struct):
     at: float
     quality: Mapping[tuple[str, str], Quality]
 

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from gaugeway.records import Alert
 from gaugeway.runtime.tasks import spawn
@@ -52,8 +53,7 @@ Stream: TypeAlias = tuple[str, str]
 Effects = Mapping[tuple[str, str, str], float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesPoint:
+class SeriesPoint(Struct, frozen=True, kw_only=True):
     """The mean of a step that begins at `at` (Unix time, seconds), from `n` scores.
 
     `mean` and its 95 % interval are None below an effective sample size `n_eff` of 10.
@@ -67,8 +67,7 @@ class SeriesPoint:
     ci_high: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesGroup:
+class SeriesGroup(Struct, frozen=True, kw_only=True):
     """The steps of one group that have a score, the oldest first; `slice` is "" without a grouping or value.
 
     `total` is of all steps together; its interval stays valid however often it is looked at.
@@ -80,8 +79,7 @@ class SeriesGroup:
     total: SeriesPoint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesQuery:
+class SeriesQuery(Struct, frozen=True, kw_only=True):
     """What to read: a metric of an app by "", "model", "prompt" or "tag:NAME".
 
     From the step that holds `since` to the one before `until` (Unix times); `step_s` as `chosen_step` gives it.
@@ -100,8 +98,7 @@ class SeriesQuery:
         return range(math.floor(self.since / self.step_s), math.ceil(self.until / self.step_s))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Series(Struct, frozen=True, kw_only=True):
     """Groups with the most scores first. `more_groups` are left out.
 
     Without `complete` only the steps from `read_since` on were read in time: repeat the request to read more.
@@ -308,8 +305,7 @@ MAX_MARKS = 100
 """Marks of a chart: the latest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """Something that happened at `at` (Unix time, seconds), up to `until` if it lasted; None while it lasts.
 
     `kind` is "alert", "model", "prompt" or "tag:NAME"; `value` the version that appeared, or the alert's state.
@@ -324,8 +320,7 @@ class Mark:
     fingerprint: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceLine:
+class ReferenceLine(Struct, frozen=True, kw_only=True):
     """A mean that a rule compares with: the `slo`, or the `baseline` that it has learned."""
 
     kind: Literal["slo", "baseline"]

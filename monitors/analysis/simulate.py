@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gaugeway.storage.stores import Point
@@ -36,8 +37,7 @@ Ints: TypeAlias = NDArray[np.int64]
 _MEAN = 0.85
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """Scores of consecutive hours, higher is better: hour h has `lengths[h]` scores from index `begins[h]`.
 
     `at` is the seconds since the start of the hour, `weights` the smallest rate over a score's own. Hours a multiple of
@@ -67,8 +67,7 @@ class Traffic:
         return float((self.x * self.weights).sum() / self.weights.sum())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """A simulated setting: `budget_per_s` is the stream's share of the budget, `rate` scales the judged answers.
 
     `baseline` builds the baseline, without a tolerance; for an SLO it is `Fixed`.
@@ -81,8 +80,7 @@ class Setting:
     rate: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """The delay to detect a drop, as median and 90 % quantile; None beyond the limits."""
 
     drop: float
@@ -92,8 +90,7 @@ class Found:
     seconds_90: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
+class Simulated(Struct, frozen=True, kw_only=True):
     """The result of a setting: false `alarms` in `months` of 30 days, and the budget per month (`promised`).
 
     `m0` is the average baseline, None if it was never learned.
@@ -107,8 +104,7 @@ class Simulated:
     found: tuple[Found, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """The extent of the simulation: `streams` of `days` without a drop, then `changes` drops of every size on each."""
 
     streams: int = 16
@@ -172,8 +168,7 @@ def simulate(traffic: Traffic, settings: Sequence[Setting], plan: Plan) -> Itera
         yield _Run(traffic, setting, plan).result()
 
 
-@dataclass(slots=True)
-class _Snapshot:
+class _Snapshot(Struct):
     """The streams just before a drop: the evidence so far, and m0 and its variance by hour of the day."""
 
     hour: int

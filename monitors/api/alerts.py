@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -96,14 +95,14 @@ def _silence_handlers(desk: Acknowledgements) -> list[Any]:
     @get("/api/silences")
     async def silences() -> list[dict[str, Any]]:
         now = time.time()
-        return [asdict(listed) | {"state": listed.state(now)} for listed in await desk.silences()]
+        return [{**msgspec.to_builtins(listed), "state": listed.state(now)} for listed in await desk.silences()]
 
     @post("/api/silences", guards=[same_origin])
     async def silence(request: Request[Any, Any, Any]) -> dict[str, Any]:
         now = time.time()
         made = _silence(await body_of(request, NewSilence), now)
         await add_silence(desk, made, request, now)
-        return asdict(made) | {"state": made.state(now)}
+        return {**msgspec.to_builtins(made), "state": made.state(now)}
 
     @delete("/api/silences/{silence_id:str}", guards=[same_origin])
     async def unsilence(silence_id: FromPath[str], request: Request[Any, Any, Any]) -> None:
@@ -118,13 +117,13 @@ def _ack_handlers(desk: Acknowledgements) -> list[Any]:
     path = "/api/alerts/{fingerprint:str}/ack"
 
     @post(path, guards=[same_origin], status_code=200)
-    async def acknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
+    async def acknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> Ack:
         body = await body_of(request, NewAck)
         ack = Ack(by=body.by, at=time.time(), comment=body.comment)
         if not await desk.acknowledge(fingerprint, ack):
             raise NotFoundException(f"no firing alert has the fingerprint {fingerprint}")
         audit.tell("ack", by=body.by, address=address_of(request), alert=fingerprint)
-        return asdict(ack)
+        return ack
 
     @delete(path, guards=[same_origin])
     async def unacknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> None:
@@ -138,7 +137,7 @@ def _ack_handlers(desk: Acknowledgements) -> list[Any]:
 def _letter_handlers(desk: Acknowledgements) -> list[Any]:
     @get("/api/dead-letters")
     async def dead_letters() -> list[dict[str, Any]]:
-        return [asdict(notification) for notification in await desk.undelivered()]
+        return [msgspec.to_builtins(notification) for notification in await desk.undelivered()]
 
     @post("/api/dead-letters/{letter_id:str}/retry", guards=[same_origin], status_code=200)
     async def retry(letter_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def rule_handlers(engine: AlertEngine) -> list[Any]:
 
     @get("/api/versions", sync_to_thread=False)
     def versions() -> list[dict[str, Any]]:
-        return [asdict(version) for version in engine.versions.all()]
+        return [msgspec.to_builtins(version) for version in engine.versions.all()]
 
     @post("/api/rules/{rule:str}/rebaseline", guards=[same_origin], status_code=200, sync_to_thread=False)
     def rebaseline(

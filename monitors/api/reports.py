@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -15,8 +15,8 @@ from gaugeway.storage.stores import Query, Store
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis.ab_query import PERIOD, VersionQuery, compare_versions, period_of
 from monitors.analysis.captured import UnknownMetricError
-from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
-from monitors.analysis.judge_check import judge_checks
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passings, default_passing, labelled
+from monitors.analysis.judge_check import JudgeCheck, judge_checks
 from monitors.analysis.retrieval.context_cost import ContextCostReport
 from monitors.analysis.retrieval.source_reading import DAY_S, Reports, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
@@ -150,10 +150,10 @@ def label_handlers(store: Store, passing: Passings = default_passing) -> list[An
         half_width: Annotated[
             float, QueryParameter(gt=0, le=0.5, description="half width of the planned interval")
         ] = HALF_WIDTH,
-    ) -> list[dict[str, Any]]:
+    ) -> Sequence[Labelled]:
         now = time.time()
         query = Query(since=now - since_s, until=now + 1.0, app=app, metric=metric)
-        return [asdict(agreement) for agreement in await labelled(store, query, passing=passing, half_width=half_width)]
+        return await labelled(store, query, passing=passing, half_width=half_width)
 
     @get("/api/judge-check")
     async def check(
@@ -161,9 +161,9 @@ def label_handlers(store: Store, passing: Passings = default_passing) -> list[An
         app: FromQuery[str | None] = None,
         truth: FromQuery[str | None] = None,
         since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = WINDOW_S,
-    ) -> list[dict[str, Any]]:
+    ) -> Sequence[JudgeCheck]:
         now = time.time()
         query = Query(since=now - since_s, until=now + 1.0, app=app, metric=metric)
-        return [asdict(found) for found in await judge_checks(store, query, passing=passing, truth=truth)]
+        return await judge_checks(store, query, passing=passing, truth=truth)
 
     return [labels, check]

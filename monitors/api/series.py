@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from litestar import get
 from litestar.exceptions import ClientException
 from litestar.params import QueryParameter
+from msgspec import Struct
 
 from gaugeway.settings.shared import Rule
 from gaugeway.signals import RISING
@@ -39,8 +39,7 @@ Text = Annotated[str, QueryParameter(min_length=1, max_length=MAX_FIELD)]
 Given = Annotated[str, QueryParameter(max_length=MAX_FIELD)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesAnswer:
+class SeriesAnswer(Struct, frozen=True, kw_only=True):
     """The answer of `/api/series`: means over the steps from `since` to before `until` (Unix times, seconds).
 
     `step_s` is the step used; `step_enlarged` says that a shorter one was asked for. Steps without a score are left
@@ -65,8 +64,7 @@ class SeriesAnswer:
     more_marks: int
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesSources:
+class SeriesSources(Struct, frozen=True):
     """What `/api/series` reads: the configured `rules`, the thresholds of metrics, and the names of those `enabled`."""
 
     reader: SeriesReader

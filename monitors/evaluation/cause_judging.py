@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from msgspec.structs import replace
 
@@ -26,6 +27,7 @@ NO_CONTEXTS = "no_contexts"
 _log = logging.getLogger("gaugeway")
 
 
+@dataclass(eq=False)
 class CauseJudging:
     """Judges up to `samples` exchanges on each side of an onset, when an alert has too few scores to name its cause.
 
@@ -37,31 +39,22 @@ class CauseJudging:
     `metrics` are judged ones; `allowed` says whether the judge may be called now (available, with budget left).
     """
 
-    def __init__(
-        self,
-        store: Store,
-        metrics: Sequence[Metric],
-        *,
-        samples: int,
-        allowed: Callable[[], bool] = lambda: True,
-        on_judged: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._metrics = metrics
-        self._samples = samples
-        self._allowed = allowed
-        self._on_judged = on_judged
-        self._clock = clock
-        self._looks: deque[tuple[float, float]] = deque(maxlen=MAX_LOOKS)
+    store: Store
+    metrics: Sequence[Metric]
+    _: KW_ONLY
+    samples: int
+    allowed: Callable[[], bool] = lambda: True
+    on_judged: Callable[[str], None] = lambda _: None
+    clock: Callable[[], float] = time.monotonic
+    _looks: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MAX_LOOKS), init=False)
 
     async def complete(
         self, metric: str, before: Sequence[Point], since: Sequence[Point]
     ) -> tuple[Sequence[Point], Sequence[Point]] | None:
         """Return both sides with more scores of `metric` and of retrieval metrics; None when there are none to add."""
-        wanted = [candidate for candidate in self._metrics if candidate.name == metric or is_retrieval(candidate.name)]
-        began = self._clock()
-        if not wanted or (left_s := self._left_s(began)) <= 0.0 or not self._allowed():
+        wanted = [candidate for candidate in self.metrics if candidate.name == metric or is_retrieval(candidate.name)]
+        began = self.clock()
+        if not wanted or (left_s := self._left_s(began)) <= 0.0 or not self.allowed():
             return None
         try:
             async with asyncio.timeout(left_s):
@@ -71,7 +64,7 @@ class CauseJudging:
             _log.warning("judge calls for the cause of a drop of %s timed out after %.0f s", metric, left_s)
             return None
         finally:
-            self._looks.append((began, self._clock() - began))
+            self._looks.append((began, self.clock() - began))
         return (sides[0] or before, sides[1] or since) if any(sides) else None
 
     def _left_s(self, now: float) -> float:
@@ -93,9 +86,9 @@ class CauseJudging:
                 for point in points
                 if point.metric == metric.name and point.version == str(metric.version) and _counts(point)
             }
-            if len(mine) < self._samples and len(mine) < len(known):
+            if len(mine) < self.samples and len(mine) < len(known):
                 have[metric.name] = mine
-                chosen[metric.name] = sorted(order, key=lambda sample_id: sample_id not in mine)[: self._samples]
+                chosen[metric.name] = sorted(order, key=lambda sample_id: sample_id not in mine)[: self.samples]
         missing: dict[str, list[Metric]] = {}
         for metric in metrics:
             for sample_id in chosen.get(metric.name, ()):
@@ -114,7 +107,7 @@ class CauseJudging:
     async def _judge(self, known: Point, metrics: Sequence[Metric], gate: asyncio.Semaphore) -> list[Point]:
         """Judge one stored exchange; a failed evaluation gives no point."""
         async with gate:
-            stored = await self._store.sample(known.sample_id)
+            stored = await self.store.sample(known.sample_id)
             if stored is None:
                 return []
             outcomes = await asyncio.gather(
@@ -124,7 +117,7 @@ class CauseJudging:
                 )
             )
         for evaluation in outcomes:
-            self._on_judged(evaluation.metric)
+            self.on_judged(evaluation.metric)
         return [point for evaluation in outcomes if (point := _point(known, evaluation)) is not None]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -183,6 +183,7 @@ class Begun(NamedTuple):
     asks: bool
 
 
+@dataclass(eq=False)
 class Evaluator:
     """Runs the metrics that `choice` selects for a sample: first those without a judge, then the judged ones.
 
@@ -197,32 +198,21 @@ class Evaluator:
     computed for every sample, whatever its skip reason, and choose nothing.
     """
 
-    def __init__(
-        self,
-        metrics: Sequence[Enabled],
-        choice: MetricSampler,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        judged_timeout_s: float = 3600.0,
-        deadline_s: float = 3600.0,
-        max_age_s: float = math.inf,
-        budget_factor: Callable[[Sample, Sequence[Evaluation]], BudgetFactor] = lambda *_: BudgetFactor(),
-        judge_pace: JudgePace | None = None,
-        observer: WorkerObserver | None = None,
-        signals: Signals | None = None,
-    ) -> None:
-        self.judge_pace = judge_pace or JudgePace(1)
-        self._metrics = metrics
-        self._of_answers = _by_judge_and_free(metrics, of_conversations=False)
-        self._of_conversations = _by_judge_and_free(metrics, of_conversations=True)
-        self._choice = choice
-        self._timeout_s = timeout_s
-        self._judged_timeout_s = judged_timeout_s
-        self._deadline_s = deadline_s
-        self._max_age_s = max_age_s
-        self._budget_factor = budget_factor
-        self._observer = observer or WorkerObserver()
-        self._signals = signals or Signals(())
+    metrics: Sequence[Enabled]
+    choice: MetricSampler
+    _: KW_ONLY
+    timeout_s: float = TIMEOUT_S
+    judged_timeout_s: float = 3600.0
+    deadline_s: float = 3600.0
+    max_age_s: float = math.inf
+    budget_factor: Callable[[Sample, Sequence[Evaluation]], BudgetFactor] = lambda *_: BudgetFactor()
+    judge_pace: JudgePace = field(default_factory=lambda: JudgePace(1))
+    observer: WorkerObserver = field(default_factory=WorkerObserver)
+    signals: Signals = field(default_factory=lambda: Signals(()))
+
+    def __post_init__(self) -> None:
+        self._of_answers = _by_judge_and_free(self.metrics, of_conversations=False)
+        self._of_conversations = _by_judge_and_free(self.metrics, of_conversations=True)
 
     async def evaluate(self, sample: Sample) -> Sequence[Evaluation]:
         """Return one evaluation for each metric chosen for the sample, and its signals.
@@ -245,7 +235,7 @@ class Evaluator:
             return None
         done = []
         for sampled in free:
-            joint = self._choice.joint(sample, sampled.rate)
+            joint = self.choice.joint(sample, sampled.rate)
             weight = self._weight(sample, sampled.rate, joint)
             found = evaluate_at_once(sampled.metric, sample, rate=joint, weight=weight, clock=time.perf_counter)
             if found is None:
@@ -258,7 +248,7 @@ class Evaluator:
         if not begun.paid:
             return self.finish_unjudged(begun)
         asked = replace(begun.sample, skip_reason="expired") if begun.expired else begun.sample
-        DEADLINE.set(Deadline(self._deadline_s))
+        DEADLINE.set(Deadline(self.deadline_s))
         runs = [self._run(sampled, asked, rate, lowest) for sampled, rate, lowest in begun.paid]
         began = time.monotonic()
         self.judge_pace.judging += begun.asks
@@ -278,22 +268,22 @@ class Evaluator:
     def _chosen(self, sample: Sample) -> tuple[Sequence[Enabled], list[Enabled]]:
         """The judged metrics that fit a sample, and the chosen ones without a judge."""
         by_judge, free = self._of_conversations if sample.transcript else self._of_answers
-        return by_judge, [sampled for sampled in free if self._choice.keeps(sample, sampled.rate)]
+        return by_judge, [sampled for sampled in free if self.choice.keeps(sample, sampled.rate)]
 
     def _begun(self, sample: Sample, by_judge: Sequence[Enabled], done: Sequence[Evaluation], pace: float) -> Begun:
         """Choose the judged metrics, now that the others are done."""
-        if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
-            self._observer.expired()
+        if expired := sample.skip_reason is None and time.time() - sample.started_at > self.max_age_s:
+            self.observer.expired()
         asks = bool(by_judge) and sample.skip_reason is None and not expired
-        budget = self._budget_factor(sample, done) if asks else BudgetFactor()
+        budget = self.budget_factor(sample, done) if asks else BudgetFactor()
         factor, lowest = budget.own * (pace if asks else 1.0), budget.lowest * (pace if asks else 1.0)
-        rates = [(sampled, self._choice.rate(sample, sampled.rate, done) * factor) for sampled in by_judge]
+        rates = [(sampled, self.choice.rate(sample, sampled.rate, done) * factor) for sampled in by_judge]
         paid = [
-            (sampled, rate, self._choice.lowest(sampled.rate) * lowest)
+            (sampled, rate, self.choice.lowest(sampled.rate) * lowest)
             for sampled, rate in rates
-            if self._choice.keeps(sample, rate)
+            if self.choice.keeps(sample, rate)
         ]
-        done = [*done, *self._signals.evaluations(sample, self._choice.joint(sample, 1.0))]
+        done = [*done, *self.signals.evaluations(sample, self.choice.joint(sample, 1.0))]
         return Begun(sample, done, paid, pace, expired=expired, asks=asks and bool(paid))
 
     async def retry_skipped(self, sample: Sample, before: Sequence[Evaluation]) -> Sequence[Evaluation]:
@@ -303,7 +293,7 @@ class Evaluator:
             for evaluation in before
             if isinstance(evaluation.outcome, Skipped)
         }
-        again = [sampled for sampled in self._metrics if (sampled.metric.name, str(sampled.metric.version)) in first]
+        again = [sampled for sampled in self.metrics if (sampled.metric.name, str(sampled.metric.version)) in first]
         judged = any(is_judged(sampled.metric) for sampled in again)
         self.judge_pace.judging += judged
         try:
@@ -318,15 +308,15 @@ class Evaluator:
         return [replace(evaluation, rate=skipped.rate, weight=skipped.weight) for evaluation, skipped in pairs]
 
     async def _run(self, sampled: Enabled, sample: Sample, rate: float, lowest: float) -> Evaluation:
-        timeout_s = self._judged_timeout_s if is_judged(sampled.metric) else self._timeout_s
-        joint = self._choice.joint(sample, rate)
+        timeout_s = self.judged_timeout_s if is_judged(sampled.metric) else self.timeout_s
+        joint = self.choice.joint(sample, rate)
         weight = self._weight(sample, lowest, joint)
         return await evaluate(
             sampled.metric, sample, rate=joint, weight=weight, clock=time.perf_counter, timeout_s=timeout_s
         )
 
     def _weight(self, sample: Sample, lowest: float, joint: float) -> float | None:
-        return min(1.0, self._choice.joint(sample, lowest) / joint) if joint else None
+        return min(1.0, self.choice.joint(sample, lowest) / joint) if joint else None
 
 
 def _by_judge_and_free(metrics: Sequence[Enabled], *, of_conversations: bool) -> tuple[list[Enabled], list[Enabled]]:

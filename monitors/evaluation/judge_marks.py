@@ -7,6 +7,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -56,6 +57,7 @@ Marks = TypeVar("Marks", CaptureMarks, PromptMarks)
 _PERMANENT = frozenset({"refused", "bad_request", "context_overflow", "unreadable", "too_large"})
 
 
+@dataclass(eq=False)
 class PromptMarking:
     """Marks the requests that gateways put into the template store; only the leader calls `tick`.
 
@@ -64,34 +66,27 @@ class PromptMarking:
     `on_outcome` gets "marked", "unusable" (marks that are not in the request) or "failed" (no answer).
     """
 
-    def __init__(
-        self,
-        templates: Templates,
-        judge: Judge,
-        *,
-        retention_s: float,
-        per_day: int = MARKED_PER_DAY,
-        allowed: Callable[[], bool] = lambda: True,
-        on_outcome: Callable[[Outcome], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._templates = templates
-        self._judge = judge
-        self._kept_s = min(MAX_REQUEST_KEPT_S, retention_s)
-        self._allowed = allowed
-        self._on_outcome = on_outcome
-        self._clock = clock
+    templates: Templates
+    judge: Judge
+    _: KW_ONLY
+    retention_s: float
+    per_day: int = MARKED_PER_DAY
+    allowed: Callable[[], bool] = lambda: True
+    on_outcome: Callable[[Outcome], None] = lambda _: None
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._kept_s = min(MAX_REQUEST_KEPT_S, self.retention_s)
         self._revision: bytes | None = None
         self._requests: list[StoredTemplate] = []
         self._attempts: dict[tuple[str, str], int] = {}
-        self._per_day = per_day
         self._sent: deque[tuple[float, str]] = deque()
         """When a request of which app was sent first, of the last 24 hours."""
 
     async def tick(self) -> None:
         """Mark the waiting requests and drop the old ones. Raises what the store raises."""
         first = self._revision is None
-        self._revision, every = await self._templates.changed(self._revision)
+        self._revision, every = await self.templates.changed(self._revision)
         if every is not None:
             self._requests = [template for template in every if template.state in ASKED]
             if first:  # after a restart: those of the process before
@@ -99,9 +94,9 @@ class PromptMarking:
                     (template.learned_at, template.app) for template in self._requests if template.state == "marked"
                 )
                 self._sent.extend(marked)
-        oldest = self._clock() - self._kept_s
+        oldest = self.clock() - self._kept_s
         if old := [template for template in self._requests if template.learned_at < oldest]:
-            await self._templates.drop_templates(
+            await self.templates.drop_templates(
                 [(template.app, template.version) for template in old], learned_only=False
             )
         waiting = [
@@ -109,12 +104,12 @@ class PromptMarking:
         ]
         names = set(map(_name, waiting))
         self._attempts = {name: count for name, count in self._attempts.items() if name in names}
-        if waiting and self._allowed():
+        if waiting and self.allowed():
             await asyncio.gather(*map(self._mark, self._due(waiting)))
 
     def _due(self, waiting: list[StoredTemplate]) -> list[StoredTemplate]:
         """Return the requests that may be sent now: those sent before may be sent again."""
-        now = self._clock()
+        now = self.clock()
         while self._sent and self._sent[0][0] <= now - DAY_S:
             self._sent.popleft()
         recent = {app for at, app in self._sent if at > now - APP_EVERY_S}
@@ -123,7 +118,7 @@ class PromptMarking:
             if len(due) == MAX_MARKED_PER_TICK:
                 break
             if _name(request) not in self._attempts:
-                if request.app in recent or len(self._sent) >= self._per_day:
+                if request.app in recent or len(self._sent) >= self.per_day:
                     continue
                 recent.add(request.app)
                 self._sent.append((now, request.app))
@@ -134,19 +129,19 @@ class PromptMarking:
         attempts = self._attempts[_name(request)] = self._attempts.get(_name(request), 0) + 1
         text = visible("".join(request.literals))
         try:
-            answer = await _marked(self._judge, PROMPT_MARKS, request.app, text, PromptMarks)
+            answer = await _marked(self.judge, PROMPT_MARKS, request.app, text, PromptMarks)
         except JudgeError as error:
             if error.kind not in _PERMANENT and attempts < TIMES_ASKED:
                 return
-            self._on_outcome("failed")
+            self.on_outcome("failed")
             marks = None
         else:
             marks = located(text, answer)
-            self._on_outcome("marked" if marks is not None else "unusable")
+            self.on_outcome("marked" if marks is not None else "unusable")
         split = {} if marks is None else {"question": marks[0], "passages": list(marks[1])}
         # `put_template` leaves what is there as it is: delete the request first.
-        await self._templates.drop_templates([_name(request)], learned_only=False)
-        await self._templates.put_template(msgspec.structs.replace(request, state="marked", split=split))
+        await self.templates.drop_templates([_name(request)], learned_only=False)
+        await self.templates.put_template(msgspec.structs.replace(request, state="marked", split=split))
 
 
 async def _marked(judge: Judge, task: str, app: str, text: str, schema: type[Marks]) -> Marks:
@@ -231,6 +226,7 @@ SETTLED_S = 120.0
 """After a part of the day: until then every process has saved what it drew."""
 
 
+@dataclass(eq=False)
 class CaptureAudits:
     """Audits the exchanges drawn in each of `per_day` parts of the day, once that is over; only the leader audits.
 
@@ -239,39 +235,28 @@ class CaptureAudits:
     each result. `clock` gives Unix time.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        store: Store,
-        state_store: StateStore,
-        drawn: Callable[[], Draws],
-        *,
-        per_day: int,
-        allowed: Callable[[], bool] = lambda: True,
-        on_result: Callable[[Result], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._judge = judge
-        self._store = store
-        self._state_store = state_store
-        self._drawn = drawn
-        self._per_day = per_day
-        self._allowed = allowed
-        self._on_result = on_result
-        self._clock = clock
+    judge: Judge
+    store: Store
+    state_store: StateStore
+    drawn: Callable[[], Draws]
+    _: KW_ONLY
+    per_day: int
+    allowed: Callable[[], bool] = lambda: True
+    on_result: Callable[[Result], None] = lambda _: None
+    clock: Callable[[], float] = time.time
 
     async def tick(self) -> None:
         """Audit what was drawn in the parts of the day that are over. Raises what the store raises."""
-        now, part_s = self._clock(), DAY_S / self._per_day
-        draws, state = self._drawn(), None
+        now, part_s = self.clock(), DAY_S / self.per_day
+        draws, state = self.drawn(), None
         for start in sorted(draws):
             end = start + part_s
-            if not now - DAY_S < end + SETTLED_S <= now or not self._allowed():
+            if not now - DAY_S < end + SETTLED_S <= now or not self.allowed():
                 continue
-            state = state or audits_in(await self._state_store.load())
+            state = state or audits_in(await self.state_store.load())
             if end <= state.until:
                 continue
-            lowest = sorted(draws[start].values())[: MAX_AUDITS // self._per_day]
+            lowest = sorted(draws[start].values())[: MAX_AUDITS // self.per_day]
             state = await self._save(end, state.audits)  # first: a crash must not pay for an audit twice
             for _, sample_id in lowest:
                 if (audit := await self._audit(sample_id, end)) is not None:
@@ -280,22 +265,22 @@ class CaptureAudits:
     async def _save(self, until: float, audits: Iterable[Audit]) -> Audits:
         kept = tuple(audit for audit in audits if audit.at > until - MAX_KEPT_S)
         state = Audits(until=until, audits=kept)
-        await self._state_store.save({STATE: msgspec.json.encode(state)})
+        await self.state_store.save({STATE: msgspec.json.encode(state)})
         return state
 
     async def _audit(self, sample_id: str, at: float) -> Audit | None:
         """Audit an exchange; None if it was deleted, or what came later shows that its capture cannot be audited."""
-        stored = await self._store.sample(sample_id)
+        stored = await self.store.sample(sample_id)
         request = None if stored is None else request_of(stored[0])
         if stored is None or request is None:
             return None
         sample = stored[0]
         try:
-            marks = await _marked(self._judge, CAPTURE_AUDIT, sample.app, request.text, CaptureMarks)
+            marks = await _marked(self.judge, CAPTURE_AUDIT, sample.app, request.text, CaptureMarks)
             result = compare(sample, request, marks)
         except JudgeError:
             result = "failed"
-        self._on_result(result)
+        self.on_result(result)
         return Audit(sample.app, sample.id, at, result)
 
 

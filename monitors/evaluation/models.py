@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -46,8 +45,7 @@ _log, _circuit_log = logging.getLogger("gaugeway.judge"), logging.getLogger("gau
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Successor:
+class Successor(msgspec.Struct, frozen=True, kw_only=True):
     """The model that may replace the judge's, and the metrics that call it.
 
     `present` is the judge's own model, without the tiers before it, so that model is compared with model; None where
@@ -55,9 +53,9 @@ class Successor:
     """
 
     judge: Judge
-    metrics: dict[str, Metric] = field(default_factory=dict)
+    metrics: dict[str, Metric] = {}
     present: Judge | None = None
-    present_metrics: dict[str, Metric] = field(default_factory=dict)
+    present_metrics: dict[str, Metric] = {}
 
     def compared(self) -> list[tuple[Judge, dict[str, Metric]]]:
         """Return the models that are compared, each with its metrics."""
@@ -65,8 +63,7 @@ class Successor:
         return [(judge, metrics) for judge, metrics in both if judge is not None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeSetup:
+class JudgeSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The judge that metrics call, its circuit breaker, its budget and its anchors.
 
     `successor` is the model that may replace it, for anchors only.
@@ -77,9 +74,9 @@ class JudgeSetup:
     pacer: BudgetPacer | None
     instruments: Instruments
     anchors: tuple[Anchor, ...] = ()
-    drifts: dict[str, AnchorComparison] = field(default_factory=dict)
-    anchor_watches: list[AnchorWatch] = field(default_factory=list)
-    superseded: dict[str, AnchorComparison] = field(default_factory=dict)
+    drifts: dict[str, AnchorComparison] = {}
+    anchor_watches: list[AnchorWatch] = []
+    superseded: dict[str, AnchorComparison] = {}
     successor: Successor | None = None
 
     @property

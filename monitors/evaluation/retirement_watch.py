@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 
 from gaugeway.settings import shared as config
@@ -68,40 +68,33 @@ def days_left(at: float, now: float) -> int:
     return int(at // DAY_S - now // DAY_S)
 
 
+@dataclass(eq=False)
 class RetirementWatch:
     """Reads the shutdown dates of models at start and every day; an endpoint that fails is asked again after an hour.
 
     A model's date that was read stays until another one is, so that an outage does not end a warning.
     """
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        instruments: Instruments,
-        *,
-        next_model: str | None = None,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        self._endpoints = endpoints
-        self._instruments = instruments
-        self._next_model = next_model
-        self._clock = clock
-        self._sleep = sleep
-        self._logged: set[tuple[str, str]] = set()
+    endpoints: Sequence[Endpoint]
+    instruments: Instruments
+    _: KW_ONLY
+    next_model: str | None = None
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    _logged: set[tuple[str, str]] = field(default_factory=set, init=False)
 
     async def run(self) -> None:
         """Read now and then daily, until cancelled."""
         while True:
-            found = [await self.check(endpoint) for endpoint in self._endpoints]
+            found = [await self.check(endpoint) for endpoint in self.endpoints]
             failed = any(retirement.found == "failed" for retirement in found)
-            await self._sleep(RETRY_S if failed else DAY_S)
+            await self.sleep(RETRY_S if failed else DAY_S)
 
     async def check(self, endpoint: Endpoint) -> Retirement:
         """Read one model's date, show it, and warn if it is near."""
         found = await read(endpoint.base_url, endpoint.api_key, endpoint.model)
-        self._instruments.judge_model_checks.labels(endpoint.model, found.found).inc()
-        gauge = self._instruments.judge_shutdown
+        self.instruments.judge_model_checks.labels(endpoint.model, found.found).inc()
+        gauge = self.instruments.judge_shutdown
         if found.at is not None:
             gauge.labels(endpoint.model).set(found.at)
             self._warn(endpoint, found.at)
@@ -122,7 +115,7 @@ class RetirementWatch:
             self._logged.add((key, problem))
 
     def _warn(self, endpoint: Endpoint, at: float) -> None:
-        day, left = datetime.fromtimestamp(at, UTC).date(), days_left(at, self._clock())
+        day, left = datetime.fromtimestamp(at, UTC).date(), days_left(at, self.clock())
         if left > AHEAD_DAYS:
             return
         when = f"shuts down {endpoint.model} in {left} day{'' if left == 1 else 's'}, on {day}"
@@ -135,7 +128,7 @@ class RetirementWatch:
 
     def _advice(self, key: str) -> str:
         if key == "judge.model":
-            if self._next_model is not None:
-                return f"compare it with its successor {self._next_model} (judge.next_model) before then"
+            if self.next_model is not None:
+                return f"compare it with its successor {self.next_model} (judge.next_model) before then"
             return "compare a successor with `judge.next_model` before then"
         return _ADVICE[key]

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 from gaugeway.records import Sample, Supplement, grouped
@@ -24,6 +25,7 @@ _BATCH = 50
 _BATCHES_OPEN = 50
 
 
+@dataclass(eq=False)
 class SupplementIntake:
     """Moves supplements from the queue to the store, and notes which samples they concern.
 
@@ -33,35 +35,25 @@ class SupplementIntake:
     batch is delivered again.
     """
 
-    def __init__(
-        self,
-        queue: Queue,
-        store: Store,
-        persistence: Persistence,
-        *,
-        room: WaitingRoom,
-        observer: WorkerObserver,
-        stopping: asyncio.Event,
-        poll_s: float,
-    ) -> None:
-        self.room = room
-        self.ready: dict[str, Sample] = {}
-        self.late: deque[tuple[str, asyncio.Future[bool]]] = deque()
-        self._queue = queue
-        self._store = store
-        self._persistence = persistence
-        self._observer = observer
-        self._stopping = stopping
-        self._poll_s = poll_s
-        self._batches = 0
-        self._unacknowledged: set[asyncio.Task[None]] = set()
+    queue: Queue
+    store: Store
+    persistence: Persistence
+    _: KW_ONLY
+    room: WaitingRoom
+    observer: WorkerObserver
+    stopping: asyncio.Event
+    poll_s: float
+    ready: dict[str, Sample] = field(default_factory=dict, init=False)
+    late: deque[tuple[str, asyncio.Future[bool]]] = field(default_factory=deque, init=False)
+    _batches: int = field(default=0, init=False)
+    _unacknowledged: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def run(self) -> None:
         """Move supplements until `stopping` is set."""
-        while not self._stopping.is_set():
-            taken = await self._persistence.attempt("take", partial(self._queue.take, _BATCH))
+        while not self.stopping.is_set():
+            taken = await self.persistence.attempt("take", partial(self.queue.take, _BATCH))
             if not taken:
-                await happens_within(self._stopping, self._poll_s)
+                await happens_within(self.stopping, self.poll_s)
                 continue
             batch = [self._bounded(bounded_supplement(supplement)) for supplement in taken]
             stored = await self._store_batch(batch)
@@ -87,7 +79,7 @@ class SupplementIntake:
 
     async def stored_for(self, sample: Sample) -> Sequence[Supplement] | None:
         """Return the stored supplements of a sample; None when the worker is stopped first."""
-        return await self._persistence.attempt("join", lambda: self._store.supplements_of(sample), engine_failed)
+        return await self.persistence.attempt("join", lambda: self.store.supplements_of(sample), engine_failed)
 
     async def settled_for(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]] | None:
         """Return the stored supplements of each sample, looked up again while a batch came, so that none is missed.
@@ -96,8 +88,8 @@ class SupplementIntake:
         """
         while True:
             batches = self._batches
-            found = await self._persistence.attempt(
-                "join", lambda: self._store.supplements_of_each(samples), engine_failed
+            found = await self.persistence.attempt(
+                "join", lambda: self.store.supplements_of_each(samples), engine_failed
             )
             if found is None or batches == self._batches:
                 return found
@@ -106,19 +98,19 @@ class SupplementIntake:
         """Cut a supplement to this release's bounds: a gateway of an earlier one may send more."""
         within, cut = bounded(supplement)
         if cut:
-            self._observer.supplement(supplement.source, "cut")
+            self.observer.supplement(supplement.source, "cut")
         return within
 
     async def _store_batch(self, batch: Sequence[Supplement]) -> Sequence[Sample] | None:
         """Store what can be stored; return the stored samples that it concerns, None when stopped first."""
 
         async def store(some: Sequence[Supplement]) -> Sequence[Sample] | None:
-            return await self._persistence.attempt("supplement", lambda: self._store.supplement(some), engine_failed)
+            return await self.persistence.attempt("supplement", lambda: self.store.supplement(some), engine_failed)
 
         try:
             return await store(batch)
         except Exception as error:  # noqa: BLE001 - one of them is at fault, and it must not stop the others
-            self._observer.failed("supplement")
+            self.observer.failed("supplement")
             _log.warning("cannot store a supplement: %s: %s", type(error).__name__, error)
         concerned: dict[str, Sample] = {}
         for supplement in batch:
@@ -136,9 +128,9 @@ class SupplementIntake:
         for supplement in batch:
             target = address_of(supplement), supplement.app
             if target in reached:
-                self._observer.supplement(supplement.source, "joined")
+                self.observer.supplement(supplement.source, "joined")
             elif target not in about_to and not self.room.holds(supplement):
-                self._observer.supplement(supplement.source, "waiting")
+                self.observer.supplement(supplement.source, "waiting")
 
     async def _acknowledge(self, supplement_ids: Sequence[str], sample_ids: Sequence[str]) -> None:
         """Wait until these samples are completed, then acknowledge the supplements."""
@@ -146,7 +138,7 @@ class SupplementIntake:
         waiting = [(sample_id, loop.create_future()) for sample_id in sample_ids]
         self.late.extend(waiting)
         if all(await asyncio.gather(*(done for _, done in waiting))):
-            await self._persistence.attempt("ack", lambda: self._queue.ack_supplies(supplement_ids))
+            await self.persistence.attempt("ack", lambda: self.queue.ack_supplies(supplement_ids))
 
 
 def _by_address(supplements: Iterable[Supplement]) -> dict[Address, list[Supplement]]:

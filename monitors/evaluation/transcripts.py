@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import blake2b
 
 from gaugeway.records import Message, Sample
@@ -29,6 +30,7 @@ _RESTART_S = 3600.0
 _AT_ONCE = 50
 
 
+@dataclass(eq=False)
 class TranscriptMaker:
     """Queues the transcript of each conversation once it has been silent for `silence_s` seconds.
 
@@ -37,47 +39,38 @@ class TranscriptMaker:
     old as they are: they may be its last.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        queue: Queue,
-        *,
-        silence_s: float,
-        chosen: Callable[[Sample], bool],
-        oldest: Callable[[], Awaitable[float | None]],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._store = store
-        self._queue = queue
-        self._silence_s = silence_s
-        self._chosen = chosen
-        self._oldest = oldest
-        self._clock = clock
-        self._until: float | None = None
+    store: Store
+    queue: Queue
+    _: KW_ONLY
+    silence_s: float
+    chosen: Callable[[Sample], bool]
+    oldest: Callable[[], Awaitable[float | None]]
+    clock: Callable[[], float] = time.time
+    _until: float | None = field(default=None, init=False)
 
     async def tick(self) -> int:
         """Queue the transcripts that are due; return how many. Raises EngineError and QueueFull."""
-        now, oldest = self._clock(), await self._oldest()
-        until = min(now, now if oldest is None else oldest) - self._silence_s
+        now, oldest = self.clock(), await self.oldest()
+        until = min(now, now if oldest is None else oldest) - self.silence_s
         since = until - _RESTART_S if self._until is None else self._until
         if until <= since:
             return 0
-        names = [name for name in await self._store.silent(since, until) if self._chosen(_blank(name))]
+        names = [name for name in await self.store.silent(since, until) if self.chosen(_blank(name))]
         made = 0
         for start in range(0, len(names), _AT_ONCE):
             found = [await self._transcript(name) for name in names[start : start + _AT_ONCE]]
             transcripts = [sample for sample in found if sample is not None]
-            await self._queue.put(transcripts)
+            await self.queue.put(transcripts)
             made += len(transcripts)
         self._until = until
         return made
 
     async def _transcript(self, name: str) -> Sample | None:
-        stored = await self._store.conversation(name, MOST_EXCHANGES)
+        stored = await self.store.conversation(name, MOST_EXCHANGES)
         if not stored or stored[-1].transcript:
             return None
         exchanges = [sample for sample in stored if not sample.transcript]
-        return transcript_of(name, exchanges, silence_s=self._silence_s)
+        return transcript_of(name, exchanges, silence_s=self.silence_s)
 
 
 def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float) -> Sample | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from gaugeway.settings import ConfigError
 from gaugeway.settings import shared as config
@@ -51,8 +52,7 @@ def examine_verifier(settings: config.Judge, instruments: Instruments) -> Verifi
     return verifier
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
+class _Opening(Struct, frozen=True):
     """The settings of one verifier, and where it is counted."""
 
     settings: config.Judge

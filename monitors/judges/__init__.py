@@ -10,13 +10,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from msgspec import Struct
+
 T = TypeVar("T")
 TRIAL_APP = "trial:"
 """Begins the app that judging a trial is charged to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(Struct, frozen=True, kw_only=True):
     """A prompt for the judge: `task` names its template (see monitors/prompts), `version` is the template's hash.
 
     A `frozen` prompt is the one that a model was trained on: nothing is added to its wording. The first `max_tokens` of

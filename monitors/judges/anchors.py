@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -130,6 +130,7 @@ def compare_judges(metric: str, results: Sequence[tuple[Anchor, float | None, fl
     return replace(found, failed=len(results) - found.n)
 
 
+@dataclass(eq=False)
 class AnchorWatch:
     """Scores every anchor every `every_s`, one at a time so that traffic comes first, and passes results to `on_drift`.
 
@@ -138,42 +139,31 @@ class AnchorWatch:
     with `score_alone`, the present judge's model without the tiers before it, if it has any, else with `score`.
     """
 
-    def __init__(
-        self,
-        anchors: Sequence[Anchor],
-        score: Scorer,
-        *,
-        every_s: float = 86_400.0,
-        on_drift: Callable[[AnchorComparison], None],
-        score_next: Scorer | None = None,
-        score_alone: Scorer | None = None,
-        on_agreement: Callable[[AnchorComparison], None] = lambda _: None,
-        wait: Callable[[Coroutine[Any, Any, Any], float], Awaitable[object]] = asyncio.wait_for,
-    ) -> None:
-        self._anchors = anchors
-        self._score = score
-        self._every_s = every_s
-        self._on_drift = on_drift
-        self._score_next = score_next
-        self._score_alone = score_alone
-        self._on_agreement = on_agreement
-        self._wait = wait
-        self._round = 0
-        self._called = asyncio.Event()
+    anchors: Sequence[Anchor]
+    score: Scorer
+    _: KW_ONLY
+    every_s: float = 86_400.0
+    on_drift: Callable[[AnchorComparison], None]
+    score_next: Scorer | None = None
+    score_alone: Scorer | None = None
+    on_agreement: Callable[[AnchorComparison], None] = lambda _: None
+    wait: Callable[[Coroutine[Any, Any, Any], float], Awaitable[object]] = asyncio.wait_for
+    _round: int = field(default=0, init=False)
+    _called: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def run(self) -> None:
         """Judge the anchors now, then every `every_s` or when woken, until cancelled."""
         scheduled = True
         while True:
             self._called.clear()
-            results = await self._results(self._score)
+            results = await self._results(self.score)
             for metric, some in results.items():
-                self._on_drift(compare(metric, some))
-            if scheduled and self._score_next is not None:
-                await self._compare_next(results, self._score_next)
+                self.on_drift(compare(metric, some))
+            if scheduled and self.score_next is not None:
+                await self._compare_next(results, self.score_next)
             scheduled = False
             try:
-                await self._wait(self._called.wait(), self._every_s)
+                await self.wait(self._called.wait(), self.every_s)
             except TimeoutError:
                 scheduled = True
 
@@ -187,22 +177,22 @@ class AnchorWatch:
 
     async def once(self) -> list[AnchorComparison]:
         """Judge every anchor once; return the comparison for each metric that they name."""
-        return [compare(metric, some) for metric, some in (await self._results(self._score)).items()]
+        return [compare(metric, some) for metric, some in (await self._results(self.score)).items()]
 
     async def _compare_next(self, results: _Results, score: Scorer) -> None:
-        if self._score_alone is not None:
-            results = await self._results(self._score_alone)
+        if self.score_alone is not None:
+            results = await self._results(self.score_alone)
         others = await self._results(score)
         for metric, some in results.items():
             pairs = zip(some, others[metric], strict=True)
-            self._on_agreement(compare_judges(metric, [(anchor, now, other) for (anchor, now), (_, other) in pairs]))
+            self.on_agreement(compare_judges(metric, [(anchor, now, other) for (anchor, now), (_, other) in pairs]))
 
     async def _results(self, score: Scorer) -> _Results:
         """Return the anchors of each metric with their scores, sorted by metric."""
         self._round += 1
         results: _Results = {}
         with bypass_cache():
-            for anchor in self._anchors:
+            for anchor in self.anchors:
                 sample = replace(anchor.sample, id=f"anchor-{self._round}-{anchor.sample.id}")
                 for metric in anchor.expected:
                     results.setdefault(metric, []).append((anchor, await _try(score, sample, metric)))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, Observer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
+class Bill(Struct, frozen=True, kw_only=True):
     """Cost of one answered call, and the app and metric it was made for (empty when there is none)."""
 
     app: str
@@ -59,8 +59,7 @@ class Billing(Observer):
 FREE = Price(input=0.0, output=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
+class Meter(Struct, frozen=True):
     """Charges the answered calls of one model to the metric that runs now, and reports them."""
 
     model: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from gaugeway.settings.bounds import token_count
 from monitors.judges import Judge, Prompt

@@ -7,8 +7,10 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gaugeway.runtime.replies import ReplyError
 from gaugeway.settings.bounds import token_count
@@ -45,8 +47,7 @@ _FEWEST = 256
 """Least number in a refusal that is taken for the most tokens that the server allows."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(Struct, frozen=True):
     """The request options that the endpoint accepts. `most` is the most tokens of an answer, if it names one.
 
     `thinks` says that tokens of its answers are thoughts.
@@ -61,8 +62,7 @@ class _Options:
     thinks: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class _Request(Struct, frozen=True, kw_only=True):
     """A request, independent of the options that the endpoint accepts."""
 
     prompt: Prompt

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias
@@ -32,8 +31,7 @@ _RFC_1123 = re.compile(
 Found: TypeAlias = Literal["announced", "none", "unlisted", "unreadable", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retirement:
+class Retirement(msgspec.Struct, frozen=True, kw_only=True):
     """What an endpoint says of one of its models. `at` is the shutdown in Unix seconds, if `found` is "announced".
 
     "none": no date before the year 2100 is announced. "unlisted": the list does not name the model (an alias, a

@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
@@ -62,8 +61,7 @@ class Asked(NamedTuple):
     about: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Way(msgspec.Struct, frozen=True, kw_only=True):
     """How a metric is asked: a score is `combine` of the `chance` that each answer gives what is good in `what`.
 
     `needs` are the parts a sample must have, `shown` is the key under which evidence holds the chance, `definition`

@@ -6,13 +6,13 @@ import asyncio
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from gaugeway.records import Sample, Score, Skipped
 from monitors.judges import Judge, JudgeError, MinimalJudge, Prompt, adapted

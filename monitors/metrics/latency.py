@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 PERCENTILES = (50.0, 95.0, 99.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Struct, frozen=True, kw_only=True):
     """The durations of one answer in seconds; `retrieval_s` is None when unknown."""
 
     generation_s: float
     retrieval_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
+class Latency(Struct, frozen=True, kw_only=True):
     """`n` durations in seconds. Percentiles are interpolated between neighbours."""
 
     n: int

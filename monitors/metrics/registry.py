@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
+from msgspec.structs import replace
 
 from gaugeway.extensions import load, reason, registered
 from gaugeway.settings import ConfigError
@@ -40,8 +40,7 @@ _COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "option
 __all__ = ["Catalogue", "Draft", "Enabled", "Mode", "build", "draft", "models_of", "to_enable"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enabled:
+class Enabled(msgspec.Struct, frozen=True, kw_only=True):
     """An enabled metric, the share of exchanges that get it, and the share of its scores that should pass, if set."""
 
     metric: Metric
@@ -54,8 +53,7 @@ class Enabled:
         return score <= self.threshold if lower_is_better(self.metric) else score >= self.threshold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Catalogue:
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     """The enabled metrics; `notes` are logged once at start."""
 
     enabled: tuple[Enabled, ...]
@@ -67,8 +65,7 @@ class Catalogue:
         return {enabled.metric.name: enabled.metric for enabled in self.enabled}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """The metrics that can be built, and the problems of the others; each problem begins with its configuration key.
 
     `names` are about tables whose name stands for nothing, `problems` about what is in the others. `idle` are the
@@ -384,12 +381,11 @@ _FAMILIES = (":NAME", "@K")
 """Ends of the names under which metrics with a parameter are registered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class Named(msgspec.Struct, frozen=True, kw_only=True):
     """The import string behind a metric's name, and the arguments that the name holds."""
 
     target: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = {}
 
 
 def resolve(name: str) -> Named | None:

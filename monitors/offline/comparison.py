@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from monitors.offline.results import Measure, Run
 from monitors.statistics.confidence_sequence import ALPHA, student
@@ -20,8 +20,7 @@ SMALLEST = 0.02
 _POWER = 0.8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """One metric in two runs, over the samples that have a score in both.
 
     `difference` (new - old) and its 95 % interval are on the metric's own scale; `verdict` allows for its direction.
@@ -148,8 +147,7 @@ MAX_FAILED = 0.1
 """A floor counts as missed if the metric failed on more than this share of the samples."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
+class Floor(Struct, frozen=True, kw_only=True):
     """A checked floor. `bound` is the end of the interval it was compared with, None without scores."""
 
     metric: str

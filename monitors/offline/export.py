@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import IO
 
 import msgspec
@@ -16,8 +15,7 @@ from monitors.analysis.retrieval.coverage_gaps import is_declined
 from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS
 
 
-@dataclass(slots=True)
-class Exported:
+class Exported(msgspec.Struct):
     """The number of exchanges written, and of what is left out.
 
     `left_out` exchanges hold no answer (errors, tool calls); `conversations` are the records of whole conversations,

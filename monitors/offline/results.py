@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.text.abstention import abstained
@@ -43,13 +44,12 @@ class Measure:
         return value if self.lower_is_better else 1.0 - value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One sample with its evaluations by metric; `repeats` are those of a second judgement, for comparison only."""
 
     sample: Sample
     evaluations: Mapping[str, Evaluation]
-    repeats: Mapping[str, Evaluation] = field(default_factory=dict)
+    repeats: Mapping[str, Evaluation] = {}
 
     def score(self, metric: str) -> float | None:
         """Return the metric's score of this sample; None if it was skipped, failed or not computed."""
@@ -57,8 +57,7 @@ class Row:
         return evaluation.outcome.value if evaluation and isinstance(evaluation.outcome, Score) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricSummary:
+class MetricSummary(Struct, frozen=True, kw_only=True):
     """One metric over all samples: the mean with its 95 % interval (`low`, `high`), None without scores.
 
     `n_eff` is the effective sample size, n / `design_effect` (scores of one session say less than independent ones),

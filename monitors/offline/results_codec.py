@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -144,8 +143,7 @@ _PUT = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """The inputs of an outcome in addition to the sample; `judge` includes the judge's settings and the embeddings."""
 
     metric: str

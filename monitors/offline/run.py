@@ -7,7 +7,6 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import version
 from inspect import signature
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gaugeway.extensions import load, registered
 from gaugeway.records import Evaluation, Failed, Sample, Skipped
@@ -48,8 +48,7 @@ CONCURRENCY = 8
 NOT_SELECTED = "not_selected"
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """The progress of a run: samples done of `total`, evaluations failed or taken from the cache, USD paid so far."""
 
     total: int
@@ -59,8 +58,7 @@ class Progress:
     usd: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to run. `identity` hashes the judge's settings, `embedding` names the embeddings; each may be empty.
 
     The share `repeat` of the samples is judged a second time.
@@ -207,8 +205,7 @@ _NOT_IDENTITY = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationRequest:
+class EvaluationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to evaluate with. Without `metrics` or `judge` those of the configuration are used.
 
     `metrics` are names, import strings or metric objects; `judge` is "llm" (the configured one), "none", an import

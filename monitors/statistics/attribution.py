@@ -37,6 +37,7 @@ from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from monitors.statistics.multiple_testing import affected
@@ -115,8 +116,7 @@ def _numbered(values: Iterable[Hashable]) -> Index:
     return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.intp)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contrast:
+class Contrast(Struct, frozen=True, kw_only=True):
     """The exchanges of each source against the others: `log_e` [size] are natural logarithms of the e-values.
 
     Of the sources that score `lower`, the strongest first, those named by `log_e_alone` still do when exchanges with
@@ -126,7 +126,7 @@ class Contrast:
 
     log_e: Array
     lower: Sequence[int] = ()
-    log_e_alone: Mapping[int, float] = field(default_factory=dict)
+    log_e_alone: Mapping[int, float] = {}
 
 
 def contrast(some: Retrievals, alpha: float = ALPHA) -> Contrast:
@@ -186,8 +186,7 @@ def _tested(some: Retrievals) -> _Units:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Units:
+class _Units(Struct, frozen=True, kw_only=True):
     """The arrays of a test: the pairs of unit and source that are `tested`, and all that were `got`."""
 
     badness: Array
@@ -258,8 +257,7 @@ def _dense(numbers: Index) -> Index:
     return np.unique(numbers, return_inverse=True)[1].astype(np.intp)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchedMeans:
+class MatchedMeans(Struct, frozen=True, kw_only=True):
     """Means by source [size]; NaN where no exchange with the source has one without it in its stratum.
 
     `n` exchanges with the source could be matched. `with_source` is their mean, `without` that of the others, with

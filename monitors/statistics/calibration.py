@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
+from msgspec import Struct
 
 from monitors.statistics.agreement import Interval, least, share_at_any_time
 from monitors.statistics.confidence_sequence import ALPHA
@@ -23,8 +23,7 @@ KNOTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.9
 _CLIP, _RIDGE, _STEPS = 0.005, 1e-3, 50
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(Struct, frozen=True):
     """A rising map of scores in [0, 1], linear between `scores` and their `values`, as `gaugeway.toml` holds it.
 
     `fitted_for` identifies the version and judge whose scores it maps.
@@ -118,8 +117,7 @@ def _platt(x: Array, y: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return KNOTS, tuple(np.clip(values, _CLIP, 1.0 - _CLIP).tolist())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bin:
+class Bin(Struct, frozen=True, kw_only=True):
     """The pairs with scores in one tenth of the scale: their mean score, and their mean truth.
 
     Its interval may be looked at as labels arrive.
@@ -129,8 +127,7 @@ class Bin:
     observed: Interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reliability:
+class Reliability(Struct, frozen=True, kw_only=True):
     """The expected calibration error of `n` pairs over ten equal bins, with its 95 % interval, and the bins with pairs.
 
     `ece` is the plug-in estimate, which few pairs push up, even for perfect scores: read the interval.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Protocol
+
+from msgspec import Struct
 
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -161,8 +162,7 @@ def _expanded(z: float, degrees: int) -> float:
     return z + g1 / degrees + g2 / degrees**2 + g3 / degrees**3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """A mean over `n` scores; `low` and `high` are its 95 % interval, None with too few scores."""
 
     mean: float

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from gaugeway.storage.sums import Sums
 from monitors.statistics.eprocess import Array
@@ -35,16 +35,14 @@ _ENOUGH_JUDGED = 100
 _FITTED, _GIVEN = 2, 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Struct, frozen=True, kw_only=True):
     """The control g = intercept + slope f."""
 
     intercept: float = 0.5
     slope: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Powered:
+class Powered(Struct, frozen=True, kw_only=True):
     """An estimated mean. `n` counts judged scores, `n_all` exchanges, `sd` is that of the judge's score.
 
     `n_eff` = sd^2/variance is the number of randomly sampled scores with the same precision. `correlation` is that of
@@ -134,8 +132,7 @@ def powered(strata: Iterable[Sums], fits: Iterable[Fit] | None = None) -> Powere
     return _together([stratum for stratum, _ in pairs], parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Part(Struct, frozen=True, kw_only=True):
     """The estimate of one stratum; `plain` is its variance without the covariate."""
 
     mean: float

@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -21,8 +22,7 @@ LEAST_N_EFF = 10.0
 _LEAST_COMMON = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contrast:
+class Contrast(Struct, frozen=True, kw_only=True):
     """A difference of means with its standard error; positive where the mean fell."""
 
     value: float
@@ -68,8 +68,7 @@ def fall(before: Estimate | None, since: Estimate | None, *, least: float = LEAS
     return Contrast(value=before.mean - since.mean, se=math.sqrt(_variance(before) + _variance(since)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grouped:
+class Grouped(Struct, frozen=True, kw_only=True):
     """Scores of one period with the group index of each; `rates` are inclusion probabilities."""
 
     values: Sequence[float]
@@ -87,8 +86,7 @@ class Group:
     since: Estimate | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decomposition:
+class Decomposition(Struct, frozen=True, kw_only=True):
     """A fall of the mean as the sum of a part `within` the groups and a part `mix` from their shares."""
 
     total: Contrast
@@ -198,8 +196,7 @@ _QUANTILE, _GRID = 19.77, 2
 steep falls: two more scores on either side."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Onset:
+class Onset(Struct, frozen=True, kw_only=True):
     """The time of the first score after the fall, and the 99 % interval around it."""
 
     at: float

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from dashboards.web.addresses import alert_fields, bad_fields, exchange, explore, topic_words, trait_fields
 from dashboards.web.charts import Frame, drawn, ticks
@@ -27,8 +28,7 @@ SHOWN_RECOVERY = 0.5
 """From this share of the evidence for a recovery on it is shown although the mean "now" has scores from before it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Levels:
+class Levels(Struct, frozen=True, kw_only=True):
     """The means of an alert. `now` is None once it ended; `now_s` is how many seconds it covers."""
 
     before: Level | None
@@ -83,8 +83,7 @@ WORST, GOOD = 20, 5
 BUDGET_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class Example(Struct, frozen=True, kw_only=True):
     """One answer of an alert: its score, question, faults, and the address of its page."""
 
     id: str
@@ -129,8 +128,7 @@ SUSPECTS = 6
 """Values on the chart, those that stand for themselves first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
+class Suspect(Struct, frozen=True, kw_only=True):
     """A row of the chart: means before and since, and a link to the bad answers ("" for none)."""
 
     label: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -21,8 +20,7 @@ _EVIDENCE = 4000
 """Characters of the evidence that are shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One evaluation as a table row."""
 
     evaluation: Evaluation
@@ -132,8 +130,7 @@ JUDGED = 12
 """Evaluations shown: those that took longest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(msgspec.Struct, frozen=True, kw_only=True):
     """A bar from `start` seconds after the request was sent, `seconds` long; `start` may be negative."""
 
     name: str

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gaugeway.records import Context, Evaluation, Sample, Score
 from monitors.analysis.claim_highlight import Claim, Verdict, claims_in, claims_of_reference, mark
@@ -34,8 +36,7 @@ _WORD = re.compile(r"\w+")
 _LEFT_OUT = re.compile(r"\.{3,}|…|\[…\]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(Struct, frozen=True, kw_only=True):
     """A claim with its number on the page and the numbers (from 1) of the passages it was checked against."""
 
     number: int
@@ -44,8 +45,7 @@ class Judged:
     quoted_in: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sentence:
+class Sentence(Struct, frozen=True, kw_only=True):
     """A span of text with its claims and the worst of their verdicts."""
 
     text: str
@@ -53,8 +53,7 @@ class Sentence:
     claims: tuple[Judged, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Struct, frozen=True, kw_only=True):
     """A span of a passage; `claims` quote it, `first` are those whose first quote it is (claim numbers)."""
 
     text: str
@@ -62,8 +61,7 @@ class Segment:
     first: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class Passage(Struct, frozen=True, kw_only=True):
     """A retrieved passage; `rest` characters of it are not shown."""
 
     number: int
@@ -72,8 +70,7 @@ class Passage:
     rest: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Text(Struct, frozen=True, kw_only=True):
     """A text with verdicts; `nowhere` are claims that match no visible sentence."""
 
     sentences: tuple[Sentence, ...]
@@ -81,8 +78,7 @@ class Text:
     rest: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """The texts of the page.
 
     `claims` are the response's, `recalled` the reference's. `by` is the metric whose claims are highlighted, one of
@@ -281,8 +277,7 @@ SHOWN_OF_PART, SHOWN_OF_PROMPT_PASSAGE = 2_000, 300
 TITLES = {"system": "System message", "user": "User message", "tool": "Tool result"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(Struct, frozen=True, kw_only=True):
     """A piece of a prompt, shortened; `rest` characters are not shown."""
 
     piece: Piece
@@ -290,8 +285,7 @@ class Shown:
     rest: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """A message of the prompt; `skipped` messages before it belong to earlier turns."""
 
     title: str
@@ -299,8 +293,7 @@ class Message:
     skipped: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(Struct, frozen=True, kw_only=True):
     """A stored prompt.
 
     `explicit`: question and passages were sent with the request.

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
+
+import msgspec
+from msgspec import Struct
 
 from gaugeway.storage.stores import Point, Query, Store
 from monitors.analysis.incident.reading import Namer, TopicReports, Topics, read_samples
@@ -28,8 +31,7 @@ _MOST_SKIPPED = 1_000_000
 BY_VALUE = ("lowest", "highest")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class Cursor(Struct, frozen=True, kw_only=True):
     """End of a page: after `skip` points with this time (and value, when sorted by value)."""
 
     at: float
@@ -57,8 +59,7 @@ class Cursor:
         return found if sane else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """A page of points. `after` starts the next page, if there may be one.
 
     Exchanges that started before `since` were not searched; None means that the whole period was.
@@ -209,14 +210,13 @@ MAX_POINTS = 2_000
 _MINUTE_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowed:
+class Narrowed(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of a selection. `waiting`: its topics are still being found. `unknown`: none of them is this one.
 
     `every` are all points that are left, `found` is a page of them. `cut`: the selection has more than was looked at.
     """
 
-    found: Found = field(default_factory=Found)
+    found: Found = Found()
     every: Sequence[Point] = ()
     waiting: bool = False
     unknown: bool = False

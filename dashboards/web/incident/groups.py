@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from cachetools import TTLCache
 from markupsafe import Markup
+from msgspec import Struct
 
 from dashboards.web.addresses import explore, fields_without, topic_words
 from dashboards.web.charts import drawn
@@ -43,8 +44,7 @@ class Group:
     url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class Groups(Struct, frozen=True, kw_only=True):
     """The groups of a selection by one field, for one metric. `complete`: of all its scores.
 
     `more` groups are not shown; `without` scores have no value. `waiting`: topics are still being found. `read`
@@ -184,8 +184,7 @@ STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400,
 _LABELS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(Struct, frozen=True, kw_only=True):
     """A bar: `n` scores, `low` of which fail their metric's threshold; `url` is the selection narrowed to them.
 
     `at`: when it begins (ISO time), "" for a bar that is not about a time.
@@ -199,8 +198,7 @@ class Bar:
     at: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterChart:
+class FilterChart(Struct, frozen=True, kw_only=True):
     """A chart with its bars, for the table behind it; `mean` is unweighted."""
 
     name: str

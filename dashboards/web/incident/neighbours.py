@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import parse_qsl
 
+from msgspec import Struct
+
 from dashboards.web.addresses import exchange, explore, fields_without
 from dashboards.web.incident.exchange_summary import question_of
 from dashboards.web.incident.explore_search import BY_VALUE
@@ -161,8 +163,7 @@ WITHIN_S = 7 * 86_400.0
 """Before and after the exchange."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alike:
+class Alike(Struct, frozen=True, kw_only=True):
     """Another failure: its question, score, and how alike the questions are (cosine, 1 for the same words)."""
 
     question: str
@@ -171,8 +172,7 @@ class Alike:
     url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Similar:
+class Similar(Struct, frozen=True, kw_only=True):
     """Failures of one metric, the most alike first."""
 
     metric: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from dashboards.web.charts import DRAWINGS
 from dashboards.web.format import counted, listed
@@ -20,8 +20,7 @@ ENTRIES = 50
 _DELIVERIES = ("delivered", "failed", "given_up", "not_sent")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """What happened at Unix time `at`; `trouble` means that something failed, `ahead` that it is still to come."""
 
     at: float
@@ -30,8 +29,7 @@ class Entry:
     ahead: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notified:
+class Notified(Struct, frozen=True, kw_only=True):
     """Delivery status of an alert for one notifier; `trouble` means that a message did not arrive."""
 
     notifier: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlencode
@@ -15,6 +14,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath, FromQuery
 from litestar.response import Redirect, Template
 from markupsafe import Markup
+from msgspec import Struct
 
 from dashboards.web.addresses import APPS, app_page, fits_in_path
 from dashboards.web.app_readings import HeatMapReader, TrafficReader, drawn
@@ -44,8 +44,7 @@ DAY_S = 86_400.0
 MANY_DAYS_S = 4 * DAY_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricChart:
+class MetricChart(Struct, frozen=True, kw_only=True):
     """One metric over time, as it is shown without JavaScript."""
 
     metric: str
@@ -54,8 +53,7 @@ class MetricChart:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppRequest:
+class AppRequest(Struct, frozen=True, kw_only=True):
     """What the address asks for."""
 
     app: str

@@ -14,6 +14,7 @@ from cachetools import FIFOCache
 from litestar import get
 from litestar.response import Template
 from markupsafe import Markup
+from msgspec import Struct
 
 from dashboards.web.charts import Dot, Line, effect_of, forest_axis, forest_row, reach, timeline
 from dashboards.web.format import interval, number, signed
@@ -84,8 +85,7 @@ BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """Defaults of the form: the kind of version, the two latest values `a` and `b`, and the known kinds and values."""
 
     by: str
@@ -95,8 +95,7 @@ class Start:
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """Table row: one app and metric under both versions, with its charts; `counted`: its scores were not read."""
 
     compared: Compared

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 from litestar import get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Template
+from msgspec import Struct
 
 from dashboards.web.format import shortened
 from dashboards.web.incident.exchange_summary import Line, line_of, question_of
@@ -32,8 +34,7 @@ MAX_EXCHANGES = 50
 AT_ONCE = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Struct, frozen=True, kw_only=True):
     """A conversation: its `key` for an address, "" where only the `session` is known; `last_at` in Unix seconds.
 
     `opening` is the first question that was read, `turns` the number of the latest turn, `worst` the worst score.
@@ -49,15 +50,14 @@ class Thread:
     worst: Point | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threads:
+class Threads(msgspec.Struct, frozen=True, kw_only=True):
     """A page of conversations, those with the latest exchanges first, of `exchanges` exchanges that were read.
 
     `single` exchanges have no session, and nothing continued them.
     """
 
     rows: Sequence[Thread] = ()
-    found: Found = field(default_factory=Found)
+    found: Found = Found()
     exchanges: int = 0
     single: int = 0
 

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -60,8 +60,7 @@ TEXT_S, THOROUGH_S, TOPICS_S = 0.08, 10.0, 0.12
 """Time limits of a search in texts, of "Search longer", and how long the page waits for topics."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The submitted form: its fields as given, the resulting query, its time range (None for none), and problems."""
 
     given: Mapping[str, str]
@@ -89,8 +88,7 @@ class Selection:
         return address_with(path, {**self.given, **changes})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """The scores behind charts and groups, the newest first: a `share` in [0, 1] of those of the selection.
 
     `newest_since`: the share is not known, these are only the scores from that time (Unix seconds) on. With `first`

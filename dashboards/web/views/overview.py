@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from cachetools import TTLCache
 from litestar import get
 from litestar.response import Redirect, Template
+from msgspec import Struct
 
 from dashboards.web.gateways import Series, TrafficReader, own
 from dashboards.web.quality_matrix import (
@@ -64,8 +64,7 @@ COLUMNS = (
 _DAY_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """The table's part of the URL: a filter, a column to sort by (a minus reverses it), apps to skip, all metrics."""
 
     text: str = ""
@@ -75,8 +74,7 @@ class Wanted:
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heading:
+class Heading(Struct, frozen=True, kw_only=True):
     """A column's title, the address that sorts by it, and how it is sorted now (for `aria-sort`)."""
 
     name: str

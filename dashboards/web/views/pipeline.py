@@ -6,13 +6,13 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from litestar import get
 from litestar.params import FromQuery
 from litestar.response import Template
+from msgspec import Struct
 
 from dashboards.web.gateways import Series, own, together
 from dashboards.web.site import TEXTS, Page, Site
@@ -29,8 +29,7 @@ MAX_REASONS = 12
 """Reasons listed for a stage, the most frequent; the others are one row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class Loss(Struct, frozen=True, kw_only=True):
     """Exchanges that end before a stage; `bad`: they should not be lost."""
 
     name: str
@@ -39,8 +38,7 @@ class Loss:
     bad: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(Struct, frozen=True, kw_only=True):
     """A stage of the funnel: `count` exchanges reached it, `losses` are those of the stage before that did not."""
 
     name: str
@@ -50,8 +48,7 @@ class Stage:
     losses: tuple[Loss, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Funnel:
+class Funnel(Struct, frozen=True, kw_only=True):
     """Stages in order. `uncounted` captured exchanges are stored, but no reading of a gateway counted them."""
 
     stages: tuple[Stage, ...]
@@ -119,8 +116,7 @@ MAX_APPS = 200
 """Apps to choose from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluations:
+class Evaluations(Struct, frozen=True, kw_only=True):
     """Outcome counts of one metric; `reasons` are (skipped or failed, reason, count), the most frequent first."""
 
     metric: str
@@ -158,8 +154,7 @@ def evaluations_of(stored: Iterable[OutcomeCount]) -> list[Evaluations]:
     return sorted(heapq.nlargest(MAX_METRICS, rows, key=lambda row: row.total), key=lambda row: row.metric)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retiring:
+class Retiring(Struct, frozen=True, kw_only=True):
     """A model whose endpoint shuts it down on `day`, in `days` calendar days (UTC); `near` from 30 days before."""
 
     model: str
@@ -168,8 +163,7 @@ class Retiring:
     near: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Successor:
+class Successor(Struct, frozen=True, kw_only=True):
     """How the next judge agrees with the present one on the anchors of a metric; shares in [0, 1]."""
 
     model: str

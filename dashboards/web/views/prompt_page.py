@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
@@ -28,8 +27,7 @@ BETWEEN = ("separator", "separator_pattern", "read_as")
 _COMPARED = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Result of applying an entry to an exchange: a configuration error (`problem`), or what it found."""
 
     problem: str = ""
@@ -99,8 +97,7 @@ MAX_LOOKED_AT = 20
 _POINTS, _DAY_S, _WEEK_S = 200, 86_400.0, 7 * 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A learned template for display; `messages` is None if another release wrote it."""
 
     template: StoredTemplate

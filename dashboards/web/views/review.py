@@ -7,7 +7,6 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -15,6 +14,7 @@ from cachetools import TTLCache
 from litestar import get, post
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.response import Redirect, Template
+from msgspec import Struct
 
 from dashboards.web.addresses import address_with
 from dashboards.web.incident.exchange_text import MOST, SHOWN
@@ -45,8 +45,7 @@ _LATEST = 200
 _DAY_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """What is reviewed: the answers of an app that have a score of a metric, to an interval of +- `half_width`."""
 
     app: str
@@ -59,8 +58,7 @@ class Choice:
         return address_with("/review", {"app": self.app, "metric": self.metric} | width | more)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """The last answer that this person labelled, with the score that was hidden until then."""
 
     sample_id: str

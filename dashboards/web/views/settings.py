@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,8 +40,7 @@ _MISSING = object()
 _CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One key of the configuration."""
 
     key: str
@@ -118,8 +116,7 @@ _ADDRESS = re.compile(r"\S+://\S*[^\s:]:? ?|^\S+:\d+: |\b[\w.-]+\.[\w-]+:\d+\b")
 """Where an error names the receiver: `http://host:port: `, `host:port: ` of an SMTP server, or within its text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receiver:
+class Receiver(msgspec.Struct, frozen=True, kw_only=True):
     """A notifier: its name, kind, the alerts it is for, and the last test of it."""
 
     name: str

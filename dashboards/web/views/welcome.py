@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from litestar import get
 from litestar.response import Template
+from msgspec import Struct
 
 from dashboards.web.addresses import HOST, traffic_url, without_secrets
 from dashboards.web.gateways import Series, own, together
@@ -65,8 +65,7 @@ def failed_requests(series: Series) -> float:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unjudged:
+class Unjudged(Struct, frozen=True, kw_only=True):
     """`failed` of `answers` could not be judged, most often for `reason`; `advice` says what to do, "" if unknown."""
 
     failed: int
@@ -109,8 +108,7 @@ def rates_in_words(metrics: Sequence[Mapping[str, Any]]) -> str:
     return begin + (f", so expect the first score after about {round(1.0 / rates[-1])}." if rates[-1] > 0.0 else ".")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeSnippet:
+class JudgeSnippet(Struct, frozen=True, kw_only=True):
     """What a judge needs: the provider's address, and the variable with its key, "" where none is needed.
 
     `whole`: the upstream is in no file yet, so the file must have it too.

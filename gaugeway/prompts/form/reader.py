@@ -6,9 +6,10 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from gaugeway.data_files import table
 from gaugeway.exchange import Request
@@ -60,8 +61,7 @@ class Turn(NamedTuple):
         return "\n\n".join(self.parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """Question and passages of a prompt. `confidence` is in (0, 1); `how` and `reason` are shown to users."""
 
     question: str | None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from textwrap import dedent
+
+from msgspec import Struct
 
 from gaugeway.prompts.form.lines import key_of, shape
 from gaugeway.prompts.notation import WIDE
@@ -46,8 +47,7 @@ _DIGITS = re.compile(r"\d+")
 _SCORE = re.compile(r"(?:0?\.\d+|[01]\.\d+|\d{1,3}(?:\.\d+)? ?%)")
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct):
     """A record: where its passage stands, and the fields beside it (label, or "" for one without, and value).
 
     `said` is the passage where it does not stand so: an indented block between quotes.
@@ -56,7 +56,7 @@ class Record:
     start: int
     end: int
     id: str | None = None
-    fields: list[tuple[str, str]] = field(default_factory=list)
+    fields: list[tuple[str, str]] = []
     said: str | None = None
 
     def strip(self, text: str) -> None:

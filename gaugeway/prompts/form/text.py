@@ -6,11 +6,11 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import NamedTuple
 
 import regex
+from msgspec import Struct
 
 from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.records import Span
@@ -149,8 +149,7 @@ class Block(NamedTuple):
     data: tuple[Context, ...] = ()
 
 
-@dataclass(slots=True)
-class Text:
+class Text(Struct):
     """A text with its lines and elements, read once."""
 
     raw: str
@@ -159,7 +158,7 @@ class Text:
     parents: list[int]
     gaps: list[int]
     """Where the lines begin that may be a passage's first, behind a blank one."""
-    first_of: dict[str, int] = field(default_factory=dict)
+    first_of: dict[str, int] = {}
     """Where the first line of a form begins, by the most specific shape."""
     parts: tuple[Span, ...] = ()
     """Where the content parts of a message begin and end, if there are three or more."""
@@ -216,8 +215,7 @@ def _is_title(raw: str, before: Line, line: Line) -> bool:
     return alone and length < LABEL and raw[before.start : before.end].rstrip()[-1:].isalnum()
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(Struct):
     """A message's text with its words, and where it stands; `beside` are the system's texts."""
 
     text: Text
@@ -225,7 +223,7 @@ class Seen:
     own: bool
     role: str
     beside: IndexedText
-    _meta: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _meta: dict[tuple[int, int], bool] = {}
 
     def is_meta(self, start: int, end: int) -> bool:
         """Whether a stretch instructs the model about its task."""

@@ -7,9 +7,10 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 _SINGLE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Scripts without spaces between words: each character is a token."""
@@ -70,8 +71,7 @@ class Signs(NamedTuple):
     width: int = _WIDTH
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """A sequence: hashes, their kinds, and the breaks, where tokens are missing; no match spans a break."""
 
     tokens: Sequence[int]
@@ -118,8 +118,7 @@ def is_structural(kinds: Sequence[int], place: int) -> bool:
     return bytes(kinds[place : place + _WIDTH]).count(SIGN) > 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(Struct, frozen=True):
     """One text on both sides, with the marks around it."""
 
     one: Side

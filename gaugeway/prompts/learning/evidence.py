@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gaugeway.prompts.learning.alignment import salted
 from gaugeway.prompts.learning.model import Split, chunks_of, slots_in, split
@@ -25,13 +27,12 @@ _AS_LONG = 0.7
 _NEARLY_ALL = 0.9
 
 
-@dataclass(slots=True)
-class Evidence:
+class Evidence(Struct):
     """Evidence from the requests of a skeleton since its literals last changed."""
 
     salt: int = 0
     requests: int = 0
-    plans: dict[int, PlanEvidence] = field(default_factory=dict)
+    plans: dict[int, PlanEvidence] = {}
 
     @property
     def size(self) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
+
+from msgspec import Struct
 
 from gaugeway.exchange import Request
 from gaugeway.prompts import messages_of, text_of, text_parts
@@ -38,8 +39,7 @@ _WORDS = 8
 """Last words of a line that are hashed: a passage may have a number or a label before them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     r"""The system texts and the last user turn of a request, each behind a mark that says whose it is, and an end mark.
 
     `kind` names what is compared with each other: the route, and which of these texts there are. A content part of the

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gaugeway.prompts.learning.alignment import Signs, salted
 from gaugeway.prompts.learning.frames import PART
@@ -52,13 +54,12 @@ class Marked(NamedTuple):
     passages: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class JudgingState:
+class JudgingState(Struct):
     """Progress of the judge's marking of one prompt."""
 
     revision: int = -1
     candidate: LearnedTemplate | None = None
-    common: set[int] = field(default_factory=set)
+    common: set[int] = set()
     """Hashes of lines found in the passages of every request so far; a line that stays belongs to the prompt."""
     agreed: int = 0
     disagreed: int = 0

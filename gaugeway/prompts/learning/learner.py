@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -70,15 +69,14 @@ class TemplateEvent(NamedTuple):
     template: LearnedTemplate
 
 
-@dataclass(slots=True)
-class _Prompt:
+class _Prompt(msgspec.Struct):
     skeleton: Skeleton
     evidence: Evidence
     used: int = 0
-    again: UnmatchedRequests = field(default_factory=UnmatchedRequests)
+    again: UnmatchedRequests = msgspec.field(default_factory=UnmatchedRequests)
     rival: Skeleton | None = None
     """Skeleton of later requests only: text the first ones shared by chance may hide words of the prompt."""
-    judging: JudgingState = field(default_factory=JudgingState)
+    judging: JudgingState = msgspec.field(default_factory=JudgingState)
 
     @property
     def size(self) -> int:
@@ -99,12 +97,11 @@ class _Prompt:
             self.again, self.rival = UnmatchedRequests(), None
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(msgspec.Struct):
     """Requests that begin with the same instruction; one group holds all others."""
 
-    waiting: UnmatchedRequests = field(default_factory=UnmatchedRequests)
-    prompts: list[_Prompt] = field(default_factory=list)
+    waiting: UnmatchedRequests = msgspec.field(default_factory=UnmatchedRequests)
+    prompts: list[_Prompt] = []
     requests: int = 0
     taught: int = 0
     """Number of the last request that led to a template."""
@@ -121,12 +118,11 @@ class _Group:
         return self.requests % self.stride == 0
 
 
-@dataclass(slots=True)
-class _Kind:
+class _Kind(msgspec.Struct):
     """All requests of an app with the same kind of frame."""
 
-    openings: Openings = field(default_factory=Openings)
-    groups: OrderedDict[tuple[int, ...], _Group] = field(default_factory=OrderedDict)
+    openings: Openings = msgspec.field(default_factory=Openings)
+    groups: OrderedDict[tuple[int, ...], _Group] = msgspec.field(default_factory=OrderedDict)
     requests: int = 0
     size: int = 0
 
@@ -145,8 +141,7 @@ class _Kind:
         return grown
 
 
-@dataclass(slots=True)
-class _ActiveTemplate:
+class _ActiveTemplate(msgspec.Struct):
     template: LearnedTemplate
     used: int
     same: set[int] | None = None
@@ -363,14 +358,13 @@ def _says_little(literals: Sequence[str]) -> bool:
     return letters < _LEAST_CONSTANT
 
 
-@dataclass(slots=True)
-class _Seen:
-    fixed: dict[int, tuple[int, int]] = field(default_factory=dict)
+class _Seen(msgspec.Struct):
+    fixed: dict[int, tuple[int, int]] = {}
     """Hash of what stood in each of the last `requests` requests -> its place from the first and from the last one.
 
     -1 where that place varied. What changed both is data that was retrieved each time.
     """
-    last: set[int] = field(default_factory=set)
+    last: set[int] = set()
     requests: int = 0
     changes: int = 0
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from gaugeway.prompts.form.text import SENTENCE_ENDS
 from gaugeway.prompts.learning.frames import END, MARKS, MASK, SYSTEM, USER
@@ -30,8 +31,7 @@ _STRUCTURE = re.compile(r"[\n:：<>\[\]{}()（）【】「」『』\"“”„«
 _QUOTES = "\"'`“”„«»‘’"
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """A text as literals with slots between them: `literals[i]` precedes slot i, the last one follows all slots."""
 
     text: str

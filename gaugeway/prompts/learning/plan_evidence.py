@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from gaugeway.prompts.form.text import ends_a_sentence
 from gaugeway.prompts.learning.alignment import salted
@@ -39,12 +39,11 @@ def _shapes(text: str) -> Iterator[tuple[str, str]]:
         yield "start", _VALUE.sub("w", start[0].strip())
 
 
-@dataclass(slots=True)
-class RecordShapes:
+class RecordShapes(Struct):
     """Counts the masked first and last lines, and starts of lines, of passages."""
 
     seen: int = 0
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = {}
 
     def add(self, texts: Sequence[str]) -> None:
         """Add the passages of a request; the literals around them may hold what opens the first and ends the last."""
@@ -99,12 +98,11 @@ _FACTS = 2
 _STRENGTHS: tuple[Strength, ...] = ("loose", "any")
 
 
-@dataclass(slots=True)
-class Edges:
+class Edges(Struct):
     """Counts first and last lines and labels of contents; a constant one is text of the prompt."""
 
     seen: int = 0
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = {}
 
     def add(self, said: str, *, head: bool = True, tail: bool = True, labels: bool = True) -> None:
         """Add a content. `head`, `tail`: whether its first and last lines count."""

@@ -7,9 +7,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gaugeway.prompts.form.divisions import divisions
 from gaugeway.prompts.form.text import SENTENCE_ENDS, ends_a_sentence
@@ -45,8 +47,7 @@ _TEXT_MARK = re.compile(f"[{SYSTEM}{USER}{END}]")
 _PLAIN = ((Split(kind="lines"), 0.1), (Split(kind="paragraphs"), 0.3))
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A candidate template: literals, the index of the slot with the passages, and how it is split."""
 
     literals: tuple[str, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import combinations
+
+from msgspec import Struct
 
 from gaugeway.prompts.learning.alignment import (
     BLANK,
@@ -36,8 +37,7 @@ _LEAST_SHARED = 0.6
 """Share of a skeleton's words that a request must contain to belong to its prompt."""
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """A request as tokens: their hashes, kinds and offsets in its text."""
 
     text: str
@@ -70,13 +70,12 @@ def signs_of(salt: int) -> Signs:
     return Signs(frozenset((system, user, end)), part)
 
 
-@dataclass(slots=True)
-class Skeleton:
+class Skeleton(Struct):
     """The tokens that all requests of a prompt share, in order, and before which of them text varies."""
 
     tokens: array[int]
     kinds: bytearray
-    breaks: set[int] = field(default_factory=set)
+    breaks: set[int] = set()
     seen: int = 1
 
     @property
@@ -134,11 +133,10 @@ def skeleton_of(reading: Reading) -> Skeleton:
     return Skeleton(reading.tokens, reading.kinds, set(reading.breaks))
 
 
-@dataclass(slots=True)
-class UnmatchedRequests:
+class UnmatchedRequests(Struct):
     """Requests that match no skeleton yet; the most similar ones form a new skeleton."""
 
-    readings: list[Skeleton] = field(default_factory=list)
+    readings: list[Skeleton] = []
 
     @property
     def size(self) -> int:

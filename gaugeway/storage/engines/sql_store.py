@@ -7,7 +7,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 from gaugeway.records import Sample, Supplement
@@ -44,48 +44,43 @@ _SHORT_S = 6 * 3600.0
 """A time in which an index by time finds the first places of a query as soon as one by value."""
 
 
+@dataclass(eq=False)
 class RowSums:
     """Adds up the rows of a store; `fetch_each` returns the rows of statements, from one state where an engine can.
 
     `complain` is called with what cannot be read.
     """
 
-    def __init__(
-        self,
-        conditions: type[Conditions],
-        fetch_each: Callable[[Sequence[Statement]], Awaitable[Sequence[list[Any]]]],
-        complain: Callable[[str], None],
-    ) -> None:
-        self._conditions = conditions
-        self._fetch_each = fetch_each
-        self._complain = complain
+    conditions: type[Conditions]
+    fetch_each: Callable[[Sequence[Statement]], Awaitable[Sequence[list[Any]]]]
+    complain: Callable[[str], None]
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         """Do what `Store.summary` does."""
-        (groups,) = await self._fetch_each([self._conditions(query, by=by).statement("summary")])
+        (groups,) = await self.fetch_each([self.conditions(query, by=by).statement("summary")])
         return self._summaries(groups)
 
     async def scored(self, query: Query) -> Sequence[ScoreSums]:
         """Do what `Store.scored` does."""
-        (groups,) = await self._fetch_each([self._conditions(query).statement("scored")])
+        (groups,) = await self.fetch_each([self.conditions(query).statement("scored")])
         return rows.scored(groups)
 
     async def spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
         """Return histograms over all of the query's time."""
-        (groups,) = await self._fetch_each([self._conditions(query, by=by).statement("spread")])
+        (groups,) = await self.fetch_each([self.conditions(query, by=by).statement("spread")])
         return rows.spreads(groups, query.since, query.until)
 
     async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
         """Do what `Store.outcomes` does."""
         names = "outcomes", "exchanges"
-        found = await self._fetch_each([self._conditions(query).statement(name) for name in names])
+        found = await self.fetch_each([self.conditions(query).statement(name) for name in names])
         return rows.outcomes([row for some in found for row in some])
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         """Do what `Store.paired` does."""
         of_cheap = replace(query, metric=cheap, without=())
-        pairs = self._conditions(query, cheap=cheap).statement("paired")
-        return rows.paired(*await self._fetch_each([pairs, self._conditions(of_cheap).statement("cheap")]))
+        pairs = self.conditions(query, cheap=cheap).statement("paired")
+        return rows.paired(*await self.fetch_each([pairs, self.conditions(of_cheap).statement("cheap")]))
 
     def _summaries(self, groups: Iterable[Row]) -> Sequence[Summary]:
         """Add up groups of app, metric, slice and what `rows.Totals` takes."""
@@ -94,7 +89,7 @@ class RowSums:
         for app, metric, part, *group in groups:
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
-            self._complain(f"{unreadable} evaluations hold no number")
+            self.complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+
+class Weights(Struct, frozen=True):
     """The number of sentences, of `sentences`, that contain each stem; 0 if not in `counts`. Immutable.
 
     >>> weights = Weights(99, {"the": 60.0, "lantern": 1.0})

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from monitors.alerting.causes.observations import (
     ALPHA,
@@ -34,8 +36,7 @@ _LOW = 0.1
 """An answer is bad if it scores as the worst tenth before the onset did."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Spread(Struct, frozen=True, kw_only=True):
     """The shares of the bad and the good answers since Unix time `since` that got a source; None without any."""
 
     since: float
@@ -114,8 +115,7 @@ LARGEST = 0.9
 _PLAIN, _PART = 0.1, 0.3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passages:
+class Passages(Struct, frozen=True, kw_only=True):
     """What an exchange was given: its documents' names, the `count` of passages, and whether the judge contradicts one.
 
     A contradiction is a claim of the answer that a passage contradicts, or a passage that the answer contradicts; None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from monitors.alerting.causes import documents, judge_changed, retrieval_or_generation, traffic, weighing
 from monitors.alerting.causes.observations import (

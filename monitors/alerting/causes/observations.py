@@ -48,8 +48,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tens 
         return self.version, self.judge or ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeEvidence:
+class JudgeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the judge's anchors drifted, with numbers in `detail`; `pending` while they are being judged again."""
 
     drifted: bool
@@ -57,8 +56,7 @@ class JudgeEvidence:
     pending: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """A cause with its numbers, and the slice ("model=gpt-x") it is confined to, if any.
 
     `strength`, in [0, 1], is the probability of the cause under stated priors, None for "unknown"; `evidence` names
@@ -73,8 +71,7 @@ class Explanation:
     source: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fall:
+class Fall(msgspec.Struct, frozen=True, kw_only=True):
     """One metric on both sides; `contrast` is None if there are too few scores to compare."""
 
     metric: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from monitors.alerting.causes.observations import ALPHA, Explanation
 from monitors.statistics.decomposition import fall
@@ -30,16 +32,14 @@ class Step(NamedTuple):
         return ", ".join([*parts, f"tool {self.tool}"] if self.tool else parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retrieved:
+class Retrieved(Struct, frozen=True, kw_only=True):
     """One exchange: the mean relevance, in [0, 1], of the passages of each step, and its sampling rate."""
 
     relevance: Mapping[Step, float]
     rate: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallenStep:
+class FallenStep(Struct, frozen=True, kw_only=True):
     """A step whose passages became less relevant, unlike those of the others; means with their numbers of exchanges."""
 
     step: Step

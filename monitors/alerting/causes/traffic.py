@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gaugeway.records import Cause, grouped
 from monitors.alerting.causes.observations import (
@@ -80,8 +83,7 @@ def labelled(scores: Sequence[Observation], key: str) -> Sequence[Observation]:
     return [observation for observation in scores if key in observation.strata] if key == "topic" else scores
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
+class Shift(Struct, frozen=True, kw_only=True):
     """The decomposition of the drop by one key."""
 
     key: str

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from monitors.alerting.causes.observations import ALPHA, Explanation, Fall, JudgeEvidence, Words, percent
@@ -60,8 +61,7 @@ _GRID: Array = (np.arange(100, dtype=np.float64) + 0.5) / np.float64(100.0)
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class Moved(Struct, frozen=True, kw_only=True):
     """One metric: its mean before (`level`, in (0, 1]), its `fall` with standard error `se`, and what it measures.
 
     `main` is the metric of the alert, which did fall.

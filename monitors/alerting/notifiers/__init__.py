@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from gaugeway.records import Alert
 
@@ -26,8 +27,7 @@ class NotDeliveredError(Exception):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(Struct, frozen=True, kw_only=True):
     """Which alerts a notifier gets, by patterns of severity and app. Alerts about all apps ("*") always pass."""
 
     severities: tuple[str, ...] = ("*",)
@@ -46,8 +46,7 @@ class Route:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(Struct, frozen=True):
     """Where messages link to: the pages below `public_url`, if there is one, and the runbook."""
 
     public_url: str | None = None

@@ -7,8 +7,9 @@ import logging
 import math
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gaugeway.extensions import load, registered
 from gaugeway.records import Alert
@@ -127,8 +128,7 @@ class TooSoonError(Exception):
         self.wait_s = wait_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class Tested(Struct, frozen=True, kw_only=True):
     """The result of the last test of a notifier: when (Unix seconds), and the error, "" if it was delivered."""
 
     at: float

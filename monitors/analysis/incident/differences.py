@@ -22,8 +22,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from monitors.analysis.retrieval.sources import Share, Whole, share_of
 from monitors.statistics.attribution import ALPHA, FREQUENT, ScoredAnswer, contrast, retrievals_of
@@ -59,8 +61,7 @@ class Answer:
     cluster: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cutoff:
+class Cutoff(Struct, frozen=True, kw_only=True):
     """Which scores are bad: at most `value`, or at least if 0 is best (`flipped`).
 
     `threshold` says that it is the metric's own; otherwise it lies midway between the means before and since.
@@ -75,8 +76,7 @@ class Cutoff:
         return score >= self.value if self.flipped else score <= self.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """A value that bad answers have more often than good ones.
 
     `n` answers since the onset have it, `bad` of them are bad. `in_bad` is the share of the bad answers that have it,
@@ -95,8 +95,7 @@ class Difference:
     since: Level | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """A value that more answers have since the onset: its share of them `before` and `since`.
 
     `n` answers since the onset have it, `bad` of them are bad. `level` is their mean, `without` that of the answers
@@ -113,8 +112,7 @@ class Change:
     without: Level | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """The bad answers since an onset against the good ones; `differences` are those named, the strongest first.
 
     `tested` values were compared. `everything` are the levels of all answers before and since, `others` those of the
@@ -135,11 +133,10 @@ class Comparison:
     across_questions: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Tested:
+class _Tested(Struct, frozen=True):
     """The values compared, with log10 of their e-values, and those that e-BH names."""
 
-    evidence_log10: Mapping[Trait, float] = field(default_factory=dict)
+    evidence_log10: Mapping[Trait, float] = {}
     named: Sequence[Trait] = ()
     alone: Collection[Trait] = ()
 

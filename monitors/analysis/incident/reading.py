@@ -6,10 +6,11 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from gaugeway.records import Alert, Sample, same_scheme
 from gaugeway.runtime.tasks import spawn
@@ -83,8 +84,7 @@ Namer: TypeAlias = Callable[[Sample], Sequence[str]]
 """Names the passages of a sample."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentReport:
+class IncidentReport(Struct, frozen=True, kw_only=True):
     """What the bad answers of an alert have in common, from answers in [`before`, `onset`) and [`onset`, `until`).
 
     `complete`: all answers of that time were compared, not only the latest of each part of it.
@@ -97,8 +97,7 @@ class IncidentReport:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topics:
+class Topics(Struct, frozen=True, kw_only=True):
     """The topics found in the questions of exchanges; `model` is None for too few of them.
 
     `complete`: these are all exchanges of the selection.

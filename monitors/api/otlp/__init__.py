@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+
+class Span(Struct, frozen=True, kw_only=True):
     """The parts of a span that are used. Times are Unix time in nanoseconds, 0 if not known; ids are lower-case hex."""
 
     trace_id: str
@@ -18,8 +18,7 @@ class Span:
     events: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
+class Decoded(Struct, frozen=True, kw_only=True):
     """The spans of one request; `unreadable` counts those without valid ids."""
 
     spans: tuple[Span, ...]

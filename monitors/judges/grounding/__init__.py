@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 CONTRADICTION = "contradiction"
 """The category of a span that conflicts with the passages; other categories are only unsupported."""
@@ -13,8 +14,7 @@ class TooLongError(ValueError):
     """The answer or its passages need more checks than one answer may cause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
+class Material(Struct, frozen=True, kw_only=True):
     """An answer to verify. `sentences` are its checked parts as (start, end) in characters."""
 
     question: str
@@ -23,8 +23,7 @@ class Material:
     sentences: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Characters `start` to `end` of the answer that the passages do not support, with probability `score`.
 
     `category` and `subcategory` say how, where the verifier types its spans.
@@ -37,8 +36,7 @@ class Span:
     subcategory: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Support:
+class Support(Struct, frozen=True, kw_only=True):
     """How well the passages support one sentence, in [0, 1].
 
     `passages` are the indexes of the passages in the document that supports it best; `spans` what is unsupported in it.

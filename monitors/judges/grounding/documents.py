@@ -6,9 +6,10 @@ import asyncio
 import re
 from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from monitors.judges import Judge, JudgeError
 from monitors.judges.grounding import Material, Support, TooLongError, Verifier
@@ -24,8 +25,7 @@ _HALVINGS = 4
 _BREAK = re.compile(r"(?:[.!?\u2026\u3002\uff01\uff1f]|\n)\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """Passages, or parts of one, that are checked together; `indexes` are those of the passages in the sample."""
 
     texts: tuple[str, ...]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from monitors.judges import SPEND, Judge, JudgeError, Prompt
 from monitors.judges.grounding import Material, Support

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from monitors.judges import Judge, Prompt
@@ -10,11 +11,11 @@ from monitors.judges import Judge, Prompt
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Wrapper(Judge):
     """A judge that forwards to another one. A subclass overrides `_through`, which runs around each call."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+    _judge: Judge
 
     @property
     def model(self) -> str:

@@ -21,7 +21,7 @@ from cachetools import LRUCache
 
 from gaugeway.storage.engines.failures import FAILURES
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
-from monitors.judges import SPEND, Judge, JudgeError, Prompt, itemised
+from monitors.judges import SPEND, JudgeError, Prompt, itemised
 from monitors.judges.middleware import Wrapper
 
 T = TypeVar("T")
@@ -32,8 +32,7 @@ _OVERHEAD = 200
 """Approximate bytes of an entry without its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedAnswer:
+class CachedAnswer(msgspec.Struct, frozen=True):
     """One answer as JSON, its cost in USD, and the Unix time at which it expires."""
 
     answer: bytes
@@ -54,6 +53,7 @@ def bypass_cache() -> Iterator[None]:
         BYPASS.reset(token)
 
 
+@dataclass(eq=False, kw_only=True)
 class CachedJudge(Wrapper):
     """Caches answers for `ttl_s`: the last used in memory (up to `memory_bytes`), all of them in `store`, if any.
 
@@ -63,22 +63,14 @@ class CachedJudge(Wrapper):
     "hit" or "miss", the USD that a hit saved). `clock` gives Unix time.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        *,
-        ttl_s: float = 7 * DAY_S,
-        memory_bytes: int = MEMORY_BYTES,
-        store: AnswerFile | None = None,
-        clock: Callable[[], float] = time.time,
-        on_lookup: Callable[[str, Found, float], None] = lambda *_: None,
-    ) -> None:
-        super().__init__(judge)
-        self._ttl_s = ttl_s
-        self._memory: LRUCache[bytes, CachedAnswer] = LRUCache(memory_bytes, getsizeof=_size)
-        self._store = store
-        self._clock = clock
-        self._on_lookup = on_lookup
+    ttl_s: float = 7 * DAY_S
+    memory_bytes: int = MEMORY_BYTES
+    store: AnswerFile | None = None
+    clock: Callable[[], float] = time.time
+    on_lookup: Callable[[str, Found, float], None] = lambda *_: None
+
+    def __post_init__(self) -> None:
+        self._memory: LRUCache[bytes, CachedAnswer] = LRUCache(self.memory_bytes, getsizeof=_size)
         self._pending: dict[bytes, _Pending] = {}
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
@@ -92,8 +84,8 @@ class CachedJudge(Wrapper):
 
     async def aclose(self) -> None:
         await super().aclose()
-        if self._store is not None:
-            await self._store.aclose()
+        if self.store is not None:
+            await self.store.aclose()
 
     async def _once(self, key: bytes, answer_type: type[T], call: Callable[[], Awaitable[T | None]]) -> T:
         if BYPASS.get():
@@ -130,19 +122,19 @@ class CachedJudge(Wrapper):
     async def _ask(self, key: bytes, call: Callable[[], Awaitable[T | None]]) -> T:
         with itemised() as cost:
             answer = await call()
-        self._on_lookup(self.model, "miss", 0.0)
+        self.on_lookup(self.model, "miss", 0.0)
         if answer is not None:
-            kept = CachedAnswer(msgspec.json.encode(answer), cost.usd, self._clock() + self._ttl_s)
+            kept = CachedAnswer(msgspec.json.encode(answer), cost.usd, self.clock() + self.ttl_s)
             self._remember(key, kept)
-            if self._store is not None:
-                await self._store.put(key, kept)
+            if self.store is not None:
+                await self.store.put(key, kept)
         return answer  # type: ignore[return-value]  # the same
 
     async def _find(self, key: bytes) -> CachedAnswer | None:
         kept = self._memory.get(key)
-        if kept is None and self._store is not None and (kept := await self._store.get(key)) is not None:
+        if kept is None and self.store is not None and (kept := await self.store.get(key)) is not None:
             self._remember(key, kept)
-        return kept if kept is not None and kept.expires > self._clock() else None
+        return kept if kept is not None and kept.expires > self.clock() else None
 
     def _remember(self, key: bytes, kept: CachedAnswer) -> None:
         if _size(kept) <= self._memory.maxsize:
@@ -152,7 +144,7 @@ class CachedJudge(Wrapper):
         if (tab := SPEND.get()) is not None:
             tab.hits += 1
             tab.saved_usd += usd
-        self._on_lookup(self.model, "hit", usd)
+        self.on_lookup(self.model, "hit", usd)
 
 
 class _Pending:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -23,8 +23,7 @@ PASSED_ON = frozenset(
 """Failures that the next tier may not have. An unreachable judge is not among them: it must not raise the bill."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tier:
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
     """A judge, and the probability from which its answer is accepted; the last tier's answer always is."""
 
     name: str
@@ -32,6 +31,7 @@ class Tier:
     least: float = 0.9
 
 
+@dataclass(eq=False)
 class Cascade(Judge):
     """Calls its tiers in turn until one is sure enough.
 
@@ -43,20 +43,16 @@ class Cascade(Judge):
     it was sure, agreement in [0, 1]).
     """
 
-    def __init__(
-        self,
-        tiers: Sequence[Tier],
-        *,
-        audit_rate: float = 0.05,
-        on_outcome: Callable[[str, Outcome], None] = lambda *_: None,
-        on_agreement: Callable[[str, bool, float], None] = lambda *_: None,
-    ) -> None:
-        if not tiers:
+    tiers: Sequence[Tier]
+    _: KW_ONLY
+    audit_rate: float = 0.05
+    on_outcome: Callable[[str, Outcome], None] = lambda *_: None
+    on_agreement: Callable[[str, bool, float], None] = lambda *_: None
+
+    def __post_init__(self) -> None:
+        if not self.tiers:
             raise ValueError("a cascade needs at least one tier")
-        self._tiers = tuple(tiers)
-        self._audit_rate = audit_rate
-        self._on_outcome = on_outcome
-        self._on_agreement = on_agreement
+        self._tiers = tuple(self.tiers)
 
     @property
     def model(self) -> str:
@@ -74,11 +70,11 @@ class Cascade(Judge):
             except JudgeError as error:
                 if error.kind == "skipped":
                     continue
-                self._on_outcome(tier.name, "unsure" if error.kind == "unsure" else "failed")
+                self.on_outcome(tier.name, "unsure" if error.kind == "unsure" else "failed")
                 if error.kind not in PASSED_ON:
                     raise
                 continue
-            self._on_outcome(tier.name, "sure" if sure else "unsure")
+            self.on_outcome(tier.name, "sure" if sure else "unsure")
             if sure:
                 await self._audit(tier, answer, prompt, answer_type)
                 return answer
@@ -87,9 +83,9 @@ class Cascade(Judge):
         try:
             final = await last.judge.ask(prompt, answer_type)
         except JudgeError:
-            self._on_outcome(last.name, "failed")
+            self.on_outcome(last.name, "failed")
             raise
-        self._on_outcome(last.name, "sure")
+        self.on_outcome(last.name, "sure")
         for tier, answer in doubted:
             self._compare(tier, answer, final, sure=False)
         return final
@@ -121,7 +117,7 @@ class Cascade(Judge):
         return answer, sureness >= tier.least
 
     async def _audit(self, tier: Tier, answer: T, prompt: Prompt, answer_type: type[T]) -> None:
-        if not sampling.keep(fingerprint(prompt).hex(), self._audit_rate, _AUDITED):
+        if not sampling.keep(fingerprint(prompt).hex(), self.audit_rate, _AUDITED):
             return
         try:
             reference = await self._tiers[-1].judge.ask(prompt, answer_type)
@@ -131,7 +127,7 @@ class Cascade(Judge):
 
     def _compare(self, tier: Tier, answer: Any, reference: Any, *, sure: bool) -> None:
         if (share := agreement(answer, reference)) is not None:
-            self._on_agreement(tier.name, sure, share)
+            self.on_agreement(tier.name, sure, share)
 
 
 _NAMES = ("id", "index")

@@ -7,9 +7,10 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
-from monitors.judges import Judge, JudgeError
+from monitors.judges import JudgeError
 from monitors.judges.middleware import Wrapper
 from monitors.judges.middleware.stack import ANSWERED, NEUTRAL
 
@@ -71,6 +72,7 @@ def advice_on(kind: str) -> str:
     return _ADVICE.get(kind, "")
 
 
+@dataclass(eq=False, kw_only=True)
 class FailureLog(Wrapper):
     """Forwards every call, and logs failures of the endpoint at `origin`, each kind at most every `REPEAT_S`.
 
@@ -82,21 +84,13 @@ class FailureLog(Wrapper):
     configuration, `path` that of its API after the base URL; "" for a model on this machine.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        *,
-        origin: str,
-        table: str = "judge",
-        path: str = _CHAT,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(judge)
-        self._path = path
-        self._role = "verifier" if table == "judge.grounding" else "judge"
-        self._origin = origin
-        self._table = table
-        self._clock = clock
+    origin: str
+    table: str = "judge"
+    path: str = _CHAT
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._role = "verifier" if self.table == "judge.grounding" else "judge"
         self._logged_at: dict[str, float] = {}
         self._recovered_at: float | None = None
         self._failing = False
@@ -118,7 +112,7 @@ class FailureLog(Wrapper):
     def _failed(self, error: JudgeError) -> None:
         self._uncounted += 1
         self._failures += 1
-        now = self._clock()
+        now = self.clock()
         if self._recovered_at is not None and now - self._recovered_at >= STEADY_S:
             self._logged_at.clear()
         self._recovered_at = None
@@ -128,25 +122,25 @@ class FailureLog(Wrapper):
         count = f"; {self._uncounted} failures since the last line" if self._uncounted > 1 else ""
         _log.warning(
             "%s %s at %s failed (%s): %s%s",
-            *(self._role, self.model, self._origin, _reason(error), self._advice(error), count),
+            *(self._role, self.model, self.origin, _reason(error), self._advice(error), count),
         )
         self._failing, self._uncounted = True, 0
         self._logged_at[kind] = now
 
     def _answered(self) -> None:
         if self._recovered_at is None:
-            self._recovered_at = self._clock()
+            self._recovered_at = self.clock()
         if self._failing:
             count = f"{self._failures} failure{'' if self._failures == 1 else 's'}"
-            _log.info("%s %s at %s recovered after %s", self._role, self.model, self._origin, count)
+            _log.info("%s %s at %s recovered after %s", self._role, self.model, self.origin, count)
             self._uncounted = 0
         self._failing = False
         self._failures = 0
 
     def _advice(self, error: JudgeError) -> str:
-        if not self._path and error.kind in _LOCAL:
+        if not self.path and error.kind in _LOCAL:
             return error.detail
-        return _advice(error, self._path).replace("judge.", f"{self._table}.").replace("ROLE", self._role)
+        return _advice(error, self.path).replace("judge.", f"{self.table}.").replace("ROLE", self._role)
 
 
 def _kind(error: JudgeError) -> str:

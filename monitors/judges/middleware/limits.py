@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from monitors.judges import Judge, JudgeError, Observer
+from monitors.judges import JudgeError, Observer
 from monitors.judges.middleware import Wrapper
 
 T = TypeVar("T")
@@ -21,6 +22,7 @@ FIRST_S, LONGEST_S = 0.5, 30.0  # internal bound: time between our own attempts
 LONGEST_RETRY_AFTER_S = 60.0  # internal bound: time between our own attempts
 
 
+@dataclass(eq=False, kw_only=True)
 class Retrying(Wrapper):
     """Repeats a call at most `times`, after the server's Retry-After, or with exponential back-off and jitter.
 
@@ -29,40 +31,31 @@ class Retrying(Wrapper):
     Place it outside `AdaptiveConcurrency`: a call must hold no place while it waits. `draw` gives numbers in [0, 1).
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        *,
-        times: int = 3,
-        longest_pause_s: float = LONGEST_RETRY_AFTER_S,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        super().__init__(judge)
-        self._times = times
-        self._longest_pause_s = longest_pause_s
-        self._sleep = sleep
-        self._draw = draw
+    times: int = 3
+    longest_pause_s: float = LONGEST_RETRY_AFTER_S
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    draw: Callable[[], float] = random.random
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
-        for repeated in range(self._times):
+        for repeated in range(self.times):
             try:
                 return await call()
             except JudgeError as error:
                 if error.kind not in TRANSIENT:
                     raise
                 pause_s = error.retry_after_s
-                if pause_s is not None and pause_s > self._longest_pause_s:
+                if pause_s is not None and pause_s > self.longest_pause_s:
                     raise
             if pause_s is None:
-                pause_s = min(LONGEST_S, FIRST_S * 2.0**repeated * (0.5 + self._draw() / 2.0))
-            await self._sleep(pause_s)
+                pause_s = min(LONGEST_S, FIRST_S * 2.0**repeated * (0.5 + self.draw() / 2.0))
+            await self.sleep(pause_s)
         return await call()
 
 
 _TOO_MUCH = frozenset({"rate_limited", "timeout"})
 
 
+@dataclass(eq=False, kw_only=True)
 class AdaptiveConcurrency(Wrapper):
     """Runs at most `limit` calls at a time, between 1 and `most`: additive increase, multiplicative decrease.
 
@@ -77,28 +70,18 @@ class AdaptiveConcurrency(Wrapper):
     Reference: D.-M. Chiu, R. Jain (1989), Analysis of the increase and decrease algorithms for congestion avoidance.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        *,
-        most: int = 4,
-        longest_pause_s: float = LONGEST_RETRY_AFTER_S,
-        cut_in_outage: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        super().__init__(judge)
-        self._most = most
-        self._longest_pause_s = longest_pause_s
+    most: int = 4
+    longest_pause_s: float = LONGEST_RETRY_AFTER_S
+    cut_in_outage: bool = True
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
         self._paused_s = 0.0  # since the last answer
-        self._cut_in_outage = cut_in_outage
-        self._answered = cut_in_outage
-        self._clock = clock
-        self._sleep = sleep
-        self._places = float(most)
+        self._answered = self.cut_in_outage
+        self._places = float(self.most)
         self._running = 0
-        self._cut_at = float("-inf")
-        self._paused_until = float("-inf")
+        self._cut_at = self._paused_until = float("-inf")
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -113,7 +96,7 @@ class AdaptiveConcurrency(Wrapper):
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
         await self._acquire()
-        started = self._clock()
+        started = self.clock()
         try:
             answer = await call()
         except JudgeError as error:
@@ -122,7 +105,7 @@ class AdaptiveConcurrency(Wrapper):
         else:
             self._answered = True
             self._paused_s = 0.0
-            self._places = min(float(self._most), self._places + 1.0 / self._places)
+            self._places = min(float(self.most), self._places + 1.0 / self._places)
             return answer
         finally:
             self._running -= 1
@@ -132,17 +115,17 @@ class AdaptiveConcurrency(Wrapper):
         pause_s = error.retry_after_s
         if error.kind not in _TOO_MUCH and not (error.kind == "server_error" and pause_s):
             return
-        now = self._clock()
+        now = self.clock()
         if pause_s:
             self._pause(error, now, pause_s)
         if started > self._cut_at and (self._answered or error.kind != "timeout"):
-            self._answered = self._cut_in_outage
+            self._answered = self.cut_in_outage
             self._places = max(1.0, self._places / 2.0)
             self._cut_at = now
 
     def _pause(self, error: JudgeError, now: float, pause_s: float) -> None:
         more_s = max(0.0, now + pause_s - max(now, self._paused_until))
-        if self._paused_s + more_s > self._longest_pause_s:
+        if self._paused_s + more_s > self.longest_pause_s:
             error.retry_after_s = math.inf
         else:
             self._paused_s += more_s
@@ -152,8 +135,8 @@ class AdaptiveConcurrency(Wrapper):
         """Wait for a place, first come, first served; a pause may let a later caller pass."""
         woken = False
         while True:
-            if (pause_s := self._paused_until - self._clock()) > 0.0:
-                await self._sleep(pause_s)
+            if (pause_s := self._paused_until - self.clock()) > 0.0:
+                await self.sleep(pause_s)
             elif self._running < self.limit and (woken or not self._waiting):
                 self._running += 1
                 return
@@ -218,15 +201,14 @@ DEADLINE: ContextVar[Deadline | None] = ContextVar("gaugeway_deadline", default=
 """The deadline of the sample under evaluation; the evaluator sets it before the metrics start. None: unbounded."""
 
 
+@dataclass(eq=False, kw_only=True)
 class DeadlineJudge(Wrapper):
     """Raises JudgeError("deadline") when the sample's DEADLINE has passed.
 
     Place it inside `AdaptiveConcurrency`, so that the wait for other samples' calls does not count.
     """
 
-    def __init__(self, judge: Judge, *, observer: Observer | None = None) -> None:
-        super().__init__(judge)
-        self._observer = observer or Observer()
+    observer: Observer = field(default_factory=Observer)
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
         deadline = DEADLINE.get()
@@ -239,5 +221,5 @@ class DeadlineJudge(Wrapper):
                         return await call()
             except TimeoutError:
                 pass
-        self._observer.failed(self.model, "deadline")
+        self.observer.failed(self.model, "deadline")
         raise JudgeError("deadline", f"the sample's {deadline.seconds:g} s of judging are used up")

@@ -7,8 +7,10 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec import Struct
 
 from monitors.judges import Judge, JudgeError, Observer
 from monitors.judges.middleware import Wrapper
@@ -20,8 +22,7 @@ ANSWERED = frozenset({"refused", "context_overflow"})
 """Failures that the sample caused: the judge itself works."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerState:
+class BreakerState(Struct, frozen=True, kw_only=True):
     """The circuit and the current run of failures, which began at `since` (Unix seconds).
 
     `failures` counts the run, `kind` and `detail` are those of the last failure. While the circuit is `open`, the judge
@@ -35,6 +36,7 @@ class BreakerState:
     detail: str = ""
 
 
+@dataclass(eq=False, kw_only=True)
 class CircuitBreaker(Wrapper):
     """Opens after `failures` consecutive failures; calls then raise JudgeError("blind") without reaching the judge.
 
@@ -46,27 +48,17 @@ class CircuitBreaker(Wrapper):
     after the retries, or in a probe.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        *,
-        failures: int = 10,
-        blind_s: float = 30.0,
-        most_blind_s: float = 600.0,
-        clock: Callable[[], float] = time.time,
-        neutral: frozenset[str] = frozenset(),
-        observer: Observer | None = None,
-        on_change: Callable[[BreakerState], None] = lambda _: None,
-    ) -> None:
-        super().__init__(judge)
-        self._neutral = neutral
-        self._threshold = failures
-        self._first_s, self._most_s = blind_s, most_blind_s
-        self._clock = clock
-        self._observer = observer or Observer()
-        self._on_change = on_change
+    failures: int = 10
+    blind_s: float = 30.0
+    most_blind_s: float = 600.0
+    clock: Callable[[], float] = time.time
+    neutral: frozenset[str] = frozenset()
+    observer: Observer = field(default_factory=Observer)
+    on_change: Callable[[BreakerState], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._state = BreakerState()
-        self._pause_s = blind_s
+        self._pause_s = self.blind_s
         self._probe_at = 0.0
         self._probing = False
         self._answered_at = -math.inf
@@ -88,13 +80,13 @@ class CircuitBreaker(Wrapper):
         """
         if self._state.open or self._answered_at > since:
             return
-        self._state = BreakerState(open=True, since=since, failures=self._threshold, kind="before the restart")
-        self._probe_at = self._clock()
-        self._on_change(self._state)
+        self._state = BreakerState(open=True, since=since, failures=self.failures, kind="before the restart")
+        self._probe_at = self.clock()
+        self.on_change(self._state)
 
     def count(self, error: JudgeError) -> None:
         """Count a failure of a kind in `neutral` whose retries failed too."""
-        if error.kind in self._neutral:
+        if error.kind in self.neutral:
             self._failed(error, probe=False)
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -106,7 +98,7 @@ class CircuitBreaker(Wrapper):
         except JudgeError as error:
             if error.kind in ANSWERED:
                 self._succeeded()
-            elif error.kind not in NEUTRAL and (probe or error.kind not in self._neutral):
+            elif error.kind not in NEUTRAL and (probe or error.kind not in self.neutral):
                 self._failed(error, probe=probe)
             raise
         else:
@@ -118,29 +110,29 @@ class CircuitBreaker(Wrapper):
 
     def _admit_probe(self) -> None:
         """Admit one call when a probe is due; raise JudgeError("blind") for all others."""
-        if self._probing or self._clock() < self._probe_at:
-            self._observer.failed(self.model, "blind")
+        if self._probing or self.clock() < self._probe_at:
+            self.observer.failed(self.model, "blind")
             raise JudgeError("blind", f"not asked: {self._state.failures} failures in a row, last {self._state.kind}")
         self._probing = True
 
     def _succeeded(self) -> None:
         before, self._state = self._state, BreakerState()
-        self._answered_at = self._clock()
+        self._answered_at = self.clock()
         if before.open:
-            self._pause_s = self._first_s
-            self._on_change(self._state)
+            self._pause_s = self.blind_s
+            self.on_change(self._state)
 
     def _failed(self, error: JudgeError, *, probe: bool) -> None:
-        now, before = self._clock(), self._state
+        now, before = self.clock(), self._state
         failures = before.failures + 1
-        opened = before.open or failures >= self._threshold
+        opened = before.open or failures >= self.failures
         since = before.since if before.since is not None else now
         self._state = BreakerState(open=opened, since=since, failures=failures, kind=error.kind, detail=error.detail)
         if opened and not before.open:
             self._probe_at = now + self._pause_s
-            self._on_change(self._state)
+            self.on_change(self._state)
         elif probe:
-            self._pause_s = min(self._most_s, 2.0 * self._pause_s)
+            self._pause_s = min(self.most_blind_s, 2.0 * self._pause_s)
             self._probe_at = now + self._pause_s
 
 
@@ -148,8 +140,7 @@ _BUSY = frozenset({"rate_limited"})
 """What a server that works answers when it gets too many requests: its Retry-After is honoured first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackSettings:
+class StackSettings(Struct, frozen=True, kw_only=True):
     """The limits of one endpoint; see AdaptiveConcurrency, Retrying and CircuitBreaker.
 
     With `count_requests` the circuit counts every request that fails, not only calls whose retries fail too. A server
@@ -165,8 +156,7 @@ class StackSettings:
     longest_pause_s: float = LONGEST_RETRY_AFTER_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(Struct, frozen=True, kw_only=True):
     """A judge for metrics, and the parts of it whose state is shown."""
 
     judge: Judge
@@ -191,6 +181,7 @@ def build_stack(
     the sample's deadline runs only while a call has a place. With `count_requests` the breaker is inside both instead:
     calls that wait for a place or a retry when it opens are no longer sent.
     """
+    observing = observer or Observer()
 
     def breaking(inner: Judge, neutral: frozenset[str] = frozenset()) -> CircuitBreaker:
         return CircuitBreaker(
@@ -200,7 +191,7 @@ def build_stack(
             most_blind_s=settings.most_blind_s,
             clock=wall,
             neutral=neutral,
-            observer=observer,
+            observer=observing,
             on_change=on_change,
         )
 
@@ -218,7 +209,7 @@ def build_stack(
         longest_s = settings.longest_pause_s
         return Retrying(inner, times=settings.max_retries, longest_pause_s=longest_s, sleep=sleep, draw=draw)
 
-    endpoint = DeadlineJudge(judge, observer=observer)
+    endpoint = DeadlineJudge(judge, observer=observing)
     if settings.count_requests:
         breaker = breaking(endpoint, _BUSY)
         adaptive = limited(breaker)

@@ -35,8 +35,7 @@ _FINAL = " .!?\u2026\u3002\uff01\uff1f\u061f\u0964"
 """Punctuation that ends a claim, and says nothing of what it claims."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedClaim:
+class JudgedClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A claim of the response and its verdict; `contexts` are indexes into the sample's contexts."""
 
     claim: str

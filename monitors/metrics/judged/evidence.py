@@ -6,11 +6,13 @@ import json
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from gaugeway.records import Evaluation, Failed, Score
 from gaugeway.text.language import FREQUENT, NEGATIONS, language_of
@@ -53,12 +55,11 @@ _LEFT_OUT = re.compile(r"\.{3,}|\u2026|\[[^\[\]]*\]")
 _COUNTED = re.compile(r"(\d+) of (\d+) items of the judge's first answer cannot be verified \(([^)]*)\)")
 
 
-@dataclass(slots=True)
-class Checks:
+class Checks(msgspec.Struct):
     """How many claims of a judge's first answer about a sample were checked, and those refused, by fault."""
 
     checked: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
 
     def evidence(self, *, always: bool = False) -> tuple[dict[str, Any], ...]:
         """Return the piece of evidence of a score that says what was refused at first; none where nothing was."""

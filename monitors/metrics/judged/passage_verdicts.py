@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gaugeway.records import Context, Evaluation, Score
 
@@ -12,8 +13,7 @@ CLAIM_METRICS = ("faithfulness", "hallucination")
 """Metrics whose evidence has verdicts on passages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassageVerdicts:
+class PassageVerdicts(Struct, frozen=True, kw_only=True):
     """Indexes of the passages that supported claims cite, and of those that contradict the answer, or it them.
 
     `cited` is None if no metric asked which passages the claims rest on. `any_contradiction` also counts contradicted

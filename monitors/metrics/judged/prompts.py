@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from gaugeway.records import Sample, Skipped
 from monitors.judges import JudgeError, Prompt
@@ -30,8 +31,7 @@ _RATES_NO_CONTEXT = frozenset({"claims_verdicts", "claim_verdicts"})
 """Tasks whose answer says nothing of contexts that no claim rests on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Datum:
+class Datum(Struct, frozen=True):
     """One text to be judged. Contexts carry their `index`, claims their `id`."""
 
     name: str
@@ -40,8 +40,7 @@ class Datum:
     id: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
+class Template(Struct, frozen=True, kw_only=True):
     """A prompt file, verbatim; `version` is the start of its hash."""
 
     task: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from gaugeway.data_files import table
 from monitors.metrics.judged.prompts import Part
@@ -26,13 +27,12 @@ _ROLES = ("user", "assistant")
 _TEXTS = ("text", "content", "page_content")
 
 
-@dataclass(slots=True)
-class Fields:
+class Fields(Struct):
     """The assignment of variables to fields. `mapped` (field to variable) wins over `hints`, both over known names."""
 
     mapped: Mapping[str, str]
-    hints: dict[str, str] = field(default_factory=dict)
-    _by_key: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, str] = {}
+    _by_key: dict[str, str] = {}
 
     def assign(
         self,

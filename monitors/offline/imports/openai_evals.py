@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from monitors.metrics.judged.prompts import Part
 from monitors.offline.data_errors import DataError
@@ -166,14 +167,13 @@ _SHAPES = (
 Place = tuple[Document, tuple[str | int, ...]]
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What the files hold: items with their sample, graders with their place, properties of item schemas."""
 
-    items: list[tuple[Mapping[str, Any], dict[str, Any]]] = field(default_factory=list)
-    graders: list[tuple[dict[str, Any], Place]] = field(default_factory=list)
-    schemas: list[dict[str, str | None]] = field(default_factory=list)
-    hints: dict[str, str] = field(default_factory=dict)
+    items: list[tuple[Mapping[str, Any], dict[str, Any]]] = []
+    graders: list[tuple[dict[str, Any], Place]] = []
+    schemas: list[dict[str, str | None]] = []
+    hints: dict[str, str] = {}
 
 
 def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from monitors.metrics.judged.prompts import Part
 from monitors.offline.imports.fields import Fields, criterion, factuality, templates
@@ -51,8 +52,7 @@ _MEETS_REQUIREMENTS = {
 _TEMPLATE = re.compile(r"\{\{-?\s*([\w.]+)\s*-?\}\}")
 
 
-@dataclass(slots=True)
-class Case:
+class Case(Struct):
     """One test with its variables and assertions, and the answer if the file has results.
 
     `facts` says that the reference is made of facts, each from an assertion, which more can be added to. `rubrics` are
@@ -61,12 +61,12 @@ class Case:
 
     vars: dict[str, Any]
     asserts: list[dict[str, Any]]
-    record: dict[str, Any] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
+    record: dict[str, Any] = {}
+    tags: dict[str, str] = {}
     prompt: str = ""
     facts: bool = False
-    rubrics: list[str] = field(default_factory=list)
-    metrics: list[str] = field(default_factory=list)
+    rubrics: list[str] = []
+    metrics: list[str] = []
 
 
 def add(cases: Sequence[Case], fields: Fields, out: Imported) -> None:

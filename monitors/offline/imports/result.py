@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,17 @@ class NotMappedError(Exception):
     """Raised with the reason why a grader or an assertion has no counterpart."""
 
 
-@dataclass(slots=True)
-class Imported:
+class Imported(msgspec.Struct):
     """The result of an import. `unmapped` counts by what was not imported and why.
 
     `notes` counts what is imported differently; `models` are the judges of the other tool.
     """
 
-    records: list[dict[str, Any]] = field(default_factory=list)
-    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    unmapped: dict[tuple[str, str], int] = field(default_factory=dict)
-    notes: dict[str, int] = field(default_factory=dict)
-    models: list[str] = field(default_factory=list)
+    records: list[dict[str, Any]] = []
+    metrics: dict[str, dict[str, Any]] = {}
+    unmapped: dict[tuple[str, str], int] = {}
+    notes: dict[str, int] = {}
+    models: list[str] = []
 
     def miss(self, what: str, why: str, count: int = 1) -> None:
         """Count something that is not imported."""

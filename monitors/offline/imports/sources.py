@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ _YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """A parsed file. `node` has the lines of a YAML file, `line` is that of a JSONL record."""
 
     path: Path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from monitors.offline import results_codec as codec
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".md", ".json", ".xml", ".csv", ".jsonl")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
+class Extras(Struct, frozen=True, kw_only=True):
     """What a report shows in addition to the run: the floors, and the comparison with the run `against`."""
 
     floors: Sequence[Floor] = ()

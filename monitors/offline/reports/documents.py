@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec import Struct
 
 from gaugeway.records import Evaluation, Failed, Score
 from monitors.analysis.claim_highlight import Claim, Piece, claims_in, claims_of_reference, mark
@@ -23,8 +23,7 @@ _EXCERPT = 100
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#~&!"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """A sample on the page, its texts split into pieces; `nowhere` are claims that match no sentence."""
 
     row: Row
@@ -41,8 +40,7 @@ class Case:
         return bool(self.nowhere) or any(piece.verdict for piece in (*self.pieces, *self.reference))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """One metric: its summary, the number of scores by bar of the histogram, and the worst rows."""
 
     measure: Measure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gaugeway.settings.shared import Alerts
 from monitors.alerting.acknowledgements import Ack
@@ -251,7 +252,7 @@ async def test_a_silence_that_was_removed_stays_listed_as_such_and_new_ones_are_
         acts = world.delivery.acknowledgements
         await world.tick(SHOP)
         for index in range(510):
-            made = replace(await world.silence(600.0, app="shop"), id=f"n{index}")
+            made = structs.replace(await world.silence(600.0, app="shop"), id=f"n{index}")
             await acts.unsilence(f"s{world.now}")
             await acts.silence(made)
             assert await acts.unsilence(made.id)

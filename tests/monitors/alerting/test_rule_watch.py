@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as replaced
-
 import msgspec
 import numpy as np
 import pytest
@@ -296,8 +294,8 @@ def test_a_forecast_of_an_older_release_is_learned_again_and_the_rest_of_the_str
     saved = watch.saved()
     (own,) = saved.streams
     assert watch.stream("shop").baseline.m0(T0 + 3000.0) is not None
-    older = replaced(own, baseline='{"for":{"kind":"auto","n0":2000,"lag":1000},"state":{}}')
-    again.restore(replaced(saved, streams=(older,)), {})
+    older = replace(own, baseline='{"for":{"kind":"auto","n0":2000,"lag":1000},"state":{}}')
+    again.restore(replace(saved, streams=(older,)), {})
     stream = again.stream("shop")
     assert stream.baseline.m0(T0 + 3000.0) is None
     assert stream.baseline.progress() == (0, 2000)

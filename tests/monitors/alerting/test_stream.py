@@ -76,7 +76,7 @@ def test_a_stream_goes_on_with_its_design_effect_and_its_forecast_after_a_restar
 
 
 def test_the_state_of_a_stream_of_an_older_release_has_no_design_effect_yet():
-    saved = replace(played(stream(), 0, 100, np.random.default_rng(4)).saved(), dependence=())
+    saved = msgspec.structs.replace(played(stream(), 0, 100, np.random.default_rng(4)).saved(), dependence=())
     again = stream()
     again.restore(saved, None)
     assert again.dependence.design_effect == SerialDependence().design_effect

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from gaugeway.cli.main import main
 from gaugeway.cli.simulate import timed
@@ -94,7 +95,7 @@ def test_more_judging_is_more_scores_of_the_same_hours(rate):
 
 @pytest.mark.parametrize(("independent", "spread"), [(True, 0.0), (False, 0.0), (True, 0.02), (False, 0.02)])
 def test_all_streams_at_once_alarm_exactly_as_the_detector_does(independent, spread):
-    traffic = replace(preset("llm", 5.0, seed=4), independent=independent)
+    traffic = structs.replace(preset("llm", 5.0, seed=4), independent=independent)
     run = _Run(traffic, setting(budget=1e-4), Plan(streams=3))
     assert run._effect >= 1.0
     run._effect = 1.0 if independent else 1.3

@@ -352,7 +352,7 @@ async def test_page_api_and_prometheus_show_it_and_nothing_else_does(tmp_path):
         before = await w.plane.status(), w.plane.quality(), w.engine.alerts()
         await audited(coverage, audits_of(judge, w.store, coverage, clock), clock)
         w.answered(3, source="tools")
-        w.plane._capture._state_store = w.store  # noqa: SLF001 - the plane of these tests has none
+        w.plane._capture.state_store = w.store  # noqa: SLF001 - the plane of these tests has none
         await w.plane._capture.tick()  # noqa: SLF001 - no task runs here
         await w.look()
         assert (await w.plane.status(), w.plane.quality(), w.engine.alerts()) == before
@@ -415,7 +415,7 @@ async def test_the_plane_audits_as_configured(tmp_path, capture):
     if audits is not None:
         await store.add(exchange(started_at=time.time()), [])
         plane._capture.add(exchange(started_at=time.time()))  # noqa: SLF001 - the worker does that
-        audits._clock = lambda: time.time() + PART_S + SETTLED_S  # noqa: SLF001 - hours later
+        audits.clock = lambda: time.time() + PART_S + SETTLED_S  # hours later
         await audits.tick()
     await store.aclose()
     asked, count = (

@@ -8,10 +8,10 @@ import json
 import logging
 import time
 import traceback
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from gaugeway.settings.shared import Price
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gaugeway.records import Context, Failed, Sample, Score, Skipped
 from monitors.evaluation.evaluator import TIMEOUT_S
@@ -173,7 +174,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path):
     samples = [sample("a"), replace(sample("b", "Other."), contexts=()), sample("c", "x" * 10)]
     what = plan(judge)
     rows, _ = run(running.run(samples, what))
-    rows[2] = replace(
+    rows[2] = structs.replace(
         rows[2],
         evaluations={"faithfulness": replace(rows[2].evaluations["faithfulness"], outcome=Failed("timeout", "60 s"))},
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import Struct
+
 from gaugeway.records import Evaluation, Sample, Skipped
 from gaugeway.storage.engines.conditions import day_of
 from gaugeway.storage.engines.failures import RefusedError, encoded
@@ -17,8 +19,7 @@ _FIRST = 2**63 - 1
 Key = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """One call of `add`, checked: everything in it can be inserted."""
 
     sample: Sample
@@ -41,13 +42,12 @@ class There:
     outcomes: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Additions:
+class Additions(Struct):
     """Rows of both tables, and for each call the evaluations that were not there."""
 
-    samples: list[tuple[Any, ...]] = field(default_factory=list)
-    evaluations: list[tuple[Any, ...]] = field(default_factory=list)
-    answers: list[Sequence[Evaluation]] = field(default_factory=list)
+    samples: list[tuple[Any, ...]] = []
+    evaluations: list[tuple[Any, ...]] = []
+    answers: list[Sequence[Evaluation]] = []
 
 
 def wanted(sample: Sample, evaluations: Sequence[Evaluation]) -> Wanted:

@@ -13,9 +13,10 @@ import logging
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from msgspec import Struct
 
 try:
     import redis.asyncio as client_library
@@ -50,8 +51,7 @@ _log = logging.getLogger("gaugeway")
 Argument: TypeAlias = str | bytes | int | float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(Struct, frozen=True, kw_only=True):
     """A parsed URL: `url` to connect with, password included, and `name` for messages, without it.
 
     `prefix` separates several installations on one engine. `shards` streams are spread over a cluster's nodes.

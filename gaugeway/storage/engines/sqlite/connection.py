@@ -13,12 +13,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import aiosqlite
+from msgspec import Struct
 
 from gaugeway.processes.data_directory import directory_problem
 from gaugeway.runtime.tasks import happens_within, spawn
@@ -65,8 +66,7 @@ class _Shared:
     enough: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
+class Schema(Struct, frozen=True, kw_only=True):
     """What a file holds. `migrations[n]` is the SQL script that leads from version n to n + 1.
 
     A statement of a script ends at the end of a line. `application_id` tells the files of one kind from all others.
@@ -130,6 +130,7 @@ def _content_problem(path: Path, schema: Schema) -> str | None:
     return None
 
 
+@dataclass(eq=False)
 class Database:
     """One connection to one file, on a thread of its own; its operations run one after another.
 
@@ -142,20 +143,15 @@ class Database:
     connection that sorts whole tables.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        schema: Schema,
-        busy_timeout_s: float,
-        cache_kib: int | None = None,
-        undo_in_memory: bool = False,
-    ) -> None:
-        self._path = Path(path).absolute()
-        self._schema = schema
-        self._busy_timeout_s = busy_timeout_s
-        self._cache_kib = cache_kib
-        self._undo_in_memory = undo_in_memory
+    path: str | Path
+    _: KW_ONLY
+    schema: Schema
+    busy_timeout_s: float
+    cache_kib: int | None = None
+    undo_in_memory: bool = False
+
+    def __post_init__(self) -> None:
+        self._path = Path(self.path).absolute()
         self._lock = asyncio.Lock()
         self._rounds: set[asyncio.Task[None]] = set()
         self._writers, self._readers = _Shared(_WRITING), _Shared(_READING)
@@ -261,7 +257,7 @@ class Database:
             return RefusedError(f"{self._path}: {name}")
         message = f"{self._path}: {error}"
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
-            message += f"; the {self._schema.kind} is damaged: move it away with its -wal and -shm, or restore a backup"
+            message += f"; the {self.schema.kind} is damaged: move it away with its -wal and -shm, or restore a backup"
         return EngineError(message)
 
     async def _connected(self) -> _Connection:
@@ -306,7 +302,7 @@ class Database:
         connection = sqlite3.connect(
             f"{self._path.as_uri()}?mode=rw",
             uri=True,
-            timeout=self._busy_timeout_s,
+            timeout=self.busy_timeout_s,
             isolation_level=None,
             check_same_thread=False,
         )
@@ -314,10 +310,10 @@ class Database:
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES:d}")
-            if self._cache_kib is not None:
-                connection.execute(f"PRAGMA cache_size = -{self._cache_kib:d}")
+            if self.cache_kib is not None:
+                connection.execute(f"PRAGMA cache_size = -{self.cache_kib:d}")
             self._migrate(connection)
-            if self._undo_in_memory:  # only now: a migration sorts whole tables
+            if self.undo_in_memory:  # only now: a migration sorts whole tables
                 connection.execute("PRAGMA temp_store = MEMORY")
         except BaseException:
             connection.close()
@@ -326,7 +322,7 @@ class Database:
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         """Switch to a write-ahead log. Two processes doing it at once get "locked" without any waiting."""
-        deadline = time.monotonic() + self._busy_timeout_s
+        deadline = time.monotonic() + self.busy_timeout_s
         while True:
             try:
                 connection.execute("PRAGMA journal_mode=WAL")
@@ -338,14 +334,14 @@ class Database:
                 return
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        target = len(self._schema.migrations)
+        target = len(self.schema.migrations)
         if self._version(connection) == target:
             return
         connection.execute("BEGIN IMMEDIATE")
-        for script in self._schema.migrations[self._version(connection) :]:  # another process may have been faster
+        for script in self.schema.migrations[self._version(connection) :]:  # another process may have been faster
             for statement in _statements(script):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {self._schema.application_id:d}")
+        connection.execute(f"PRAGMA application_id = {self.schema.application_id:d}")
         connection.execute(f"PRAGMA user_version = {target:d}")
         connection.execute("COMMIT")
 
@@ -353,9 +349,9 @@ class Database:
         """Return the version of the file's schema. Raises SchemaError for one that this release cannot use."""
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
-        if (version or application_id) and application_id != self._schema.application_id:
-            raise SchemaError(f"{self._path} is not a {self._schema.kind} of Gaugeway; give it a file of its own")
-        known = len(self._schema.migrations)
+        if (version or application_id) and application_id != self.schema.application_id:
+            raise SchemaError(f"{self._path} is not a {self.schema.kind} of Gaugeway; give it a file of its own")
+        known = len(self.schema.migrations)
         if version > known:
             raise SchemaError(
                 f"{self._path} was written by a newer Gaugeway: its schema has version {version}, this release knows "

@@ -46,7 +46,7 @@ class SQLiteSums(RowSums):
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         names = summed_signals(query)
         statements = [SQLiteConditions(query, by=by).statement("summary")]
-        groups, *signals = await self._fetch_each([*statements, *([signal_summary(query, by)] if names else [])])
+        groups, *signals = await self.fetch_each([*statements, *([signal_summary(query, by)] if names else [])])
         return self._summaries([*groups, *(group for found in signals for group in signal_rows.groups(names, found))])
 
 

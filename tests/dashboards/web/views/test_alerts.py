@@ -328,7 +328,7 @@ async def test_after_the_end_the_page_still_says_who_acknowledged_and_what_was_n
 def replace_notifiers(engine, notifiers):
     """A delivery to these notifiers in place of the engine's."""
     old = engine._delivery  # noqa: SLF001
-    made = Delivery(notifiers, old._state_store, old._clock, old._observer, old._config)  # noqa: SLF001
+    made = Delivery(notifiers, old.state_store, old.clock, old.observer, old.config)
     made.restore({}, [])
     return made
 

@@ -209,7 +209,7 @@ def test_the_timeline_has_notifications_acts_and_what_is_to_come():
         now=alert.since + 1000,
         progress={"mail": Progress(failing="firing", attempts=1, not_before=alert.since + 1100)},
         history=history,
-        silences=[silence, replace(silence, id="2", starts=alert.since + 2000, by="another time")],
+        silences=[silence, replace_struct(silence, id="2", starts=alert.since + 2000, by="another time")],
     )
     words = [one.words for one in found]
     assert [one.at for one in found] == sorted(one.at for one in found)
@@ -280,7 +280,7 @@ def test_a_recovery_is_shown_only_where_the_mean_or_half_of_the_evidence_says_so
     levels = Levels(before=level, since=level, now=level, now_s=300.0, before_s=3600.0)
     assert is_recovering(alert, levels, 0.8, now) == shown
     flipped = replace(alert, direction="rise")
-    mirrored = levels if mean is None else replace(levels, now=Level(mean=1.0 - mean, n=100))
+    mirrored = levels if mean is None else replace_struct(levels, now=Level(mean=1.0 - mean, n=100))
     assert is_recovering(flipped, mirrored, 0.2, now) == shown
 
 

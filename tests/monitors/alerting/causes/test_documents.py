@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from msgspec import structs
@@ -206,7 +204,7 @@ def test_a_drop_that_one_source_accounts_for_is_never_strong_evidence_of_worse_a
     topic = {one.sample_id: "bad" if "bad" in passages[one.sample_id].documents else "other" for one in since}
     topic |= {one.sample_id: "bad" if rng.random() < 0.5 else "other" for one in before}
     passages |= {
-        one.sample_id: replace(passages[one.sample_id], documents=passages[one.sample_id].documents | {"bad"})
+        one.sample_id: structs.replace(passages[one.sample_id], documents=passages[one.sample_id].documents | {"bad"})
         for one in before
         if topic[one.sample_id] == "bad"
     }

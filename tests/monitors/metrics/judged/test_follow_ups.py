@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gaugeway.records import Context, Message, Sample, Score
@@ -251,7 +252,7 @@ def test_an_own_criterion_sees_the_history_of_the_questions_it_sees(params, valu
 
 async def test_the_running_evaluation_judges_a_follow_up_like_its_standalone_form(tmp_path):
     enabled = build({"answer_relevancy": Metric(rate=1.0)}, Scripted(Reader()), None).enabled
-    enabled = [replace(one, rate=1.0) for one in enabled]
+    enabled = [structs.replace(one, rate=1.0) for one in enabled]
     queue, store = MemoryQueue(), SQLiteStore(tmp_path / "store.db")
     worker = Worker(
         queue,
