@@ -31,8 +31,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateAnswer:
+class CandidateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the candidate `arm` of a trial answered to the exchange's question, with its scores by metric."""
 
     trial: str
