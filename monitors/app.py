@@ -245,7 +245,13 @@ def _trials(config: Config, data_dir: Path, parts: Parts) -> TrialDesk | None:
         trials,
         parts.scheduler.store,
         parts.catalogue,
-        Gates(hold, lambda text: key_of(text, config), parts.redactor.redact_sample, prices_of(config)),
+        Gates(
+            hold,
+            lambda text: key_of(text, config),
+            parts.redactor.redact_sample,
+            prices_of(config),
+            parts.instruments.show_trials,
+        ),
         preference=Preference(writer) if writer else None,
         judged_timeout_s=judged_timeout_s(config),
     )

@@ -54,6 +54,7 @@ def trial() -> None:
 @click.option("--rate", type=float, default=1.0, show_default=True, help="Share of the app's exchanges.")
 @click.option("--per-second", type=float, default=1.0, show_default=True, help="Most requests a second.")
 @click.option("--parallel", type=int, default=4, show_default=True, help="Most requests at once.")
+@click.option("--watch", is_flag=True, help="The candidate is the version before a switch: page if it was better.")
 @click.option("--timeout-s", type=float, default=120.0, show_default=True, help="Timeout of a request.")
 @click.option("--yes", is_flag=True, help="Do not ask whether to send requests there.")
 @stored_options

@@ -74,7 +74,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `rate` is the share of the app's exchanges that are tried, `per_second` the calls a second, `parallel` those at
     once. `usd` bounds what the candidates cost, `judge_usd` what judging costs; `until` is Unix time. `primary` names
     the metric that decides, `metrics` those judged beside it. `send` is "redacted": exchanges that redaction would
-    change are left out; or "original": they are sent as they came and kept encrypted until then.
+    change are left out; or "original": they are sent as they came and kept encrypted until then. With `watch` the arm
+    is the version before a switch, and the question is whether the live answers are worse than its.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     parallel: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
     timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 120.0
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 4_096
+    watch: bool = False
     started_at: float = 0.0
     by: str | None = None
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from gaugeway.records import Evaluation
 from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
 from gaugeway.signals import SIGNALS
+from gaugeway.storage.trials import StoredTrial
 from monitors.alerting.changes import Version
 from monitors.alerting.delivery import Result
 from monitors.alerting.engine import AlertObserver, StreamStatus
@@ -120,6 +121,7 @@ class Instruments(Observer):
     quality_alarm: Gauge = _gauge("1 while an alert is firing.", *_WATCHED)
     quality_evidence_log10: Gauge = _gauge("Evidence of a drop, log10 over the alarm threshold (0 = alarm).", *_WATCHED)
     quality_baseline: Gauge = _gauge("Mean below which a drop is reported, on the metric's scale.", *_WATCHED)
+    trial_worse: Gauge = _gauge("1 where a trial found that a switch made answers worse, else 0.", "app", "trial")
     rule_info: Gauge = _gauge("Always 1; the severity of a rule's alerts.", "rule", "severity")
     quality_slice_alarm: Gauge = _gauge("1 while a slice's alert fires.", *_WATCHED, "slice")
     version_first_seen: Gauge = _gauge(
@@ -379,6 +381,14 @@ class Instruments(Observer):
                 corrected = labelled.corrected_mean, labelled.ci_low, labelled.ci_high
                 shown[app, labelled.metric] = (*corrected, float(labelled.labels), kappa)
         self._labels.show(shown)
+
+    def show_trials(self, trials: Sequence[StoredTrial]) -> None:
+        """Set the gauges of the trials that watch a switch; remove those of trials that are gone."""
+        self.trial_worse.clear()
+        for stored in trials:
+            app = self.cap("app", stored.trial.app)
+            if stored.trial.watch and app != OVERFLOW:
+                self.trial_worse.labels(app, stored.trial.name).set(float(stored.why == "worse"))
 
     def show_capture(self, rows: Sequence[Captured]) -> None:
         """Set the gauges of each app's capture coverage; remove series that no longer apply."""

@@ -83,6 +83,7 @@ class TrialReport:
     left_out: dict[str, int]
     arms: tuple[ArmReport, ...]
     by: str | None = None
+    watch: bool = False
 
 
 def definition(given: Mapping[str, Any], config: Config, now: float, *, remote: bool = False) -> Trial:
@@ -241,6 +242,7 @@ def _report(stored: StoredTrial, answers: Sequence[Answer], waiting: int, catalo
         left_out=stored.left_out,
         arms=tuple(arms),
         by=trial.by,
+        watch=trial.watch,
     )
 
 

@@ -189,8 +189,9 @@ def result_of(
     pairs |= {name: [] for name in RATIOS}
     for exchange, at, fact in facts:
         about = (fact.get("rate", 1.0), fact.get("cluster"), fact.get("facets", {}))
-        for metric, (live, candidate) in {**fact.get("scores", {}), **fact.get("numbers", {})}.items():
-            pairs.setdefault(metric, []).append(Pair(exchange, at, live, candidate, *about))
+        for metric, both in {**fact.get("scores", {}), **fact.get("numbers", {})}.items():
+            before, after = reversed(both) if trial.watch else both
+            pairs.setdefault(metric, []).append(Pair(exchange, at, before, after, *about))
     rules = TrialRules(
         primary=trial.primary,
         margin=trial.margin,
@@ -199,7 +200,27 @@ def result_of(
         lower_is_better=frozenset(name for name in pairs if name == ABSTAINED or falls(name)),
         ratios=frozenset(RATIOS),
     )
-    return trial_result(pairs, rules)
+    found = trial_result(pairs, rules)
+    return _turned(found) if trial.watch else found
+
+
+def _turned(found: TrialResult) -> TrialResult:
+    """Return a result whose sides were swapped with live and candidate in their places; its decisions are of live."""
+
+    def turned(row: Any) -> dict[str, Any]:
+        low, high = (None if end is None else -end for end in (row.high, row.low))
+        gain = None if row.difference is None else -row.difference
+        return {"live": row.candidate, "candidate": row.live, "difference": gain, "low": low, "high": high}
+
+    metrics = []
+    for row in found.metrics:
+        metric = replace(row, **turned(row))
+        if row.ratio is not None:
+            ends = [None if end is None else 1.0 / end for end in (row.high, row.low)]
+            metric = replace(metric, ratio=1.0 / row.ratio, low=ends[0], high=ends[1])
+        metrics.append(metric)
+    slices = tuple(replace(part, **turned(part)) for part in found.slices)
+    return replace(found, metrics=tuple(metrics), slices=slices)
 
 
 def falls_of(catalogue: Catalogue) -> Callable[[str], bool]:

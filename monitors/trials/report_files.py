@@ -18,6 +18,10 @@ SUFFIXES = (".html", ".json", ".md", ".xml")
 def sentence_of(report: TrialReport) -> str:
     """Return the verdict in one sentence."""
     app = report.app
+    if report.watch and report.verdict != "not yet":
+        by = next((arm.result.decided_by for arm in report.arms if arm.result.verdict == report.verdict), None)
+        is_worse = report.verdict == "do not ship"
+        return f"The switch made the answers of {app} worse ({by})" if is_worse else f"The switch of {app} did no harm"
     if report.verdict == "ship":
         arm = next(arm for arm in report.arms if arm.result.verdict == "ship")
         more = "better" if arm.result.superior else "as good" if arm.result.equal else f"not worse by {report.margin:g}"

@@ -22,7 +22,7 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import PriceTable
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Store
-from gaugeway.storage.trials import WAITS_S, Answer, Arm, Kept, Trial, Trials, sealer
+from gaugeway.storage.trials import WAITS_S, Answer, Arm, Kept, StoredTrial, Trial, Trials, sealer
 from monitors.analysis.trial_result import TrialResult
 from monitors.metrics.registry import Catalogue
 from monitors.trials import judging
@@ -69,12 +69,16 @@ class _Running:
 
 
 class Gates(NamedTuple):
-    """What a runner takes from the rest: why it must wait ("" if it need not), keys, how to redact, `[prices]`."""
+    """What a runner takes from the rest.
+
+    Why it must wait ("" if it need not), keys, how to redact, `[prices]`, and who shows the state of all trials.
+    """
 
     hold: Callable[[], Awaitable[str]]
     key: Callable[[str], str | None]
     redact: Callable[[Sample], Sample]
     prices: PriceTable
+    show: Callable[[Sequence[StoredTrial]], None] = lambda _: None
 
 
 class TrialRunner:
@@ -155,7 +159,8 @@ class TrialRunner:
             await self._client.aclose()
         await self._trials.aclose()
 
-    def _take(self, found: Sequence[Any]) -> None:
+    def _take(self, found: Sequence[StoredTrial]) -> None:
+        self._gates.show(found)
         now = {stored.trial.name: stored.trial for stored in found if stored.state == "running"}
         for name in [name for name in self._running if name not in now]:
             self._ending |= {*self._running.pop(name).tasks.values()}  # what was sent is paid for, and still counts
@@ -180,8 +185,9 @@ class TrialRunner:
             answers = await self._trials.answers(trial.name)
             running.answers, running.look_after = 0, max(_LOOK_EVERY, len(answers) // _GROWTH)
             results = await asyncio.to_thread(results_of, trial, answers, self._catalogue)
-            if all(result.verdict != "not yet" for result in results.values()):
-                why = "decided"
+            said = {result.verdict for result in results.values()}
+            if "not yet" not in said:
+                why = ("worse" if "do not ship" in said else "not_worse") if trial.watch else "decided"
         if why:
             _log.info("trial %s ends: %s", trial.name, why)
             await self._trials.end(trial.name, why, now)

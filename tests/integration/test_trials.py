@@ -1,7 +1,10 @@
 """Trials in the running product: a worse candidate is refused, a better one shipped, an equal one called equal."""
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +15,8 @@ import httpx
 import pytest
 
 from tests.support.llm_server import LLMServer, Reply, error
-from tests.support.product import product
+from tests.support.postgres import postgres
+from tests.support.product import Product, product
 
 METRIC = "lexical_groundedness"
 CONFIG = """
@@ -322,3 +326,29 @@ def test_what_redaction_would_change_is_sent_only_where_the_user_says_so(tmp_pat
     assert all("jane.roe@example.com" in request.text for request in other.requests)
     assert all(request.headers["authorization"] == f"Bearer {KEY}" for request in other.requests)
     assert len(other.requests) <= tried_count
+
+
+def test_two_monitors_share_a_trial_and_one_takes_over(tmp_path):
+    url = postgres().database()
+    engines = f'\n[queue]\nurl = "{url}"\n\n[store]\nurl = "{url}"\n'
+    with LLMServer(answering(0.7)) as live, LLMServer(answering(0.7, salt="other")) as other:
+        config = CONFIG.format(live=live.url, other=other.url) + engines
+        (tmp_path / "second").mkdir()
+        second = Product(tmp_path / "second", config, command="monitors")
+        with contextlib.ExitStack() as stack, product(tmp_path, config) as first:
+            stack.callback(second.stop)
+            second.start()
+            start(first, "shared", "--per-second", "10", "--parallel", "5")
+            send(first, range(100))
+            first.until(lambda: tried(first, "shared") >= 20, 60, what="it has begun")
+            holder = postgres().ask(url, "SELECT holder FROM terms")[0][0]
+            leads = int(holder.rpartition(":")[2])
+            os.kill(leads, signal.SIGKILL)
+            left = second if leads != second.pid else first
+            left.until(lambda: len(other.requests) >= 99, 120, what="the other one goes on")
+            left.until(lambda: left.get("/api/trials/shared")["waiting"] == 0, 60, what="nothing waits")
+            (arm,) = left.get("/api/trials/shared")["arms"]
+    asked = [request.text.rpartition("Question: ")[2] for request in other.requests]
+    assert len(set(asked)) == len(asked) == 100, "none twice, none left"
+    assert arm["tried"] == 100
+    assert sum(arm["not_answered"].values()) <= 5, "those that were being sent when their process was killed"
