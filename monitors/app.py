@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -62,9 +61,7 @@ from monitors.metrics import Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue, Draft, build, draft, to_enable, zero_is_best
 from monitors.scheduler import Scheduler, judged_timeout_s, sampler_of, tick_s
 from monitors.scoring_workers import NICENESS, ScoringWorkers
-from monitors.trials.desk import begin, key_of, prices_of
-from monitors.trials.preference import Preference
-from monitors.trials.runner import Gates, TrialRunner
+from monitors.trials.opening import open_runner
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
@@ -233,29 +230,17 @@ def _trials(config: Config, data_dir: Path, parts: Parts) -> TrialDesk | None:
     except ValueError as error:
         _log.info("no trials: store.url: %s", error)
         return None
-    writer, behind_s = parts.judging and parts.judging.writer, config.queue.target_age_s
-
-    async def hold() -> str:
-        if parts.judging is not None and parts.judging.breaker.is_open:
-            return "judge"
-        oldest = (await parts.queue.depth()).oldest_started_at
-        return "queue" if oldest is not None and time.time() - oldest > behind_s else ""
-
-    parts.scheduler.trials = TrialRunner(
+    parts.scheduler.trials = open_runner(
+        config,
         trials,
-        parts.scheduler.store,
-        parts.catalogue,
-        Gates(
-            hold,
-            lambda text: key_of(text, config),
-            parts.redactor.redact_sample,
-            prices_of(config),
-            parts.instruments.show_trials,
-        ),
-        preference=Preference(writer) if writer else None,
+        store=parts.scheduler.store,
+        queue=parts.queue,
+        catalogue=parts.catalogue,
+        judging=parts.judging,
+        redactor=parts.redactor,
+        instruments=parts.instruments,
         judged_timeout_s=judged_timeout_s(config),
     )
-    parts.scheduler.trials.wanted = partial(begin, trials, config.trials, config, parts.catalogue)
     return TrialDesk(trials, config, parts.catalogue)
 
 

@@ -126,8 +126,7 @@ class Scheduler:
         self.store = store
         self.state_store = state_store
         self._config = config
-        self._began = time.time()
-        self._first_is_logged = False
+        self._began, self._first_is_logged = time.time(), False
         self._queue = queue
         self._leader = leader or Alone()
         self._catalogue = catalogue
@@ -146,7 +145,6 @@ class Scheduler:
         self.marking: PromptMarking | None = None
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
         self.trials: TrialRunner | None = None
-        """Runs trials; set before `start`."""
         self.count_gateways: Callable[[], Awaitable[None]] | None = None
         """Reads the gateways' counters; set before `start`, called by the leader."""
         self._anchors = self._watch_anchors(judging)

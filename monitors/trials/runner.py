@@ -8,9 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import httpx
 import msgspec
 
 from gaugeway.exchange import Response
@@ -28,6 +27,9 @@ from monitors.metrics.registry import Catalogue
 from monitors.trials import judging
 from monitors.trials.candidate import BusyError, CallError, Prepared, ask, prepared, why_no_answer
 from monitors.trials.preference import Preference
+
+if TYPE_CHECKING:
+    import httpx
 
 _LOOK_EVERY, _GROWTH = 10, 25
 """Answers between two looks at the result, and the divisor of their growth: a look reads all answers."""
@@ -256,6 +258,8 @@ class TrialRunner:
             running.why = claim
         if claim != "claimed":
             return claim == "taken"
+        import httpx  # noqa: PLC0415 - most monitors run no trial
+
         key = self._gates.key(arm.api_key)
         client = self._client = self._client or httpx.AsyncClient(follow_redirects=False)
         began = time.perf_counter()
