@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import jsonschema
 import msgspec
-from referencing import Registry
 
 from gaugeway.records import Evaluation, Failed, Sample, Score
 from gaugeway.storage.trials import Trial
 from gaugeway.text.abstention import abstained
+from gaugeway.text.json_schema import fits
 from gaugeway.text.language import language_of
 from monitors.analysis.captured import SEPARATOR
 from monitors.analysis.trial_result import Pair, TrialResult, TrialRules, trial_result
@@ -128,8 +127,9 @@ def facts_of(live: Sample, candidate: Sample, body: Mapping[str, Any], why_not: 
     scores = {ANSWERED: (1.0, 0.0 if why_not else 1.0)}
     if why_not is None:
         scores[ABSTAINED] = (float(abstained(live.response)), float(abstained(candidate.response)))
-        if (schema := _schema_of(body)) is not None:
-            scores[FORMAT] = (_fits(live.response, schema), _fits(candidate.response, schema))
+        before, after = (_fits(sample.response, _schema_of(body)) for sample in (live, candidate))
+        if before is not None and after is not None:
+            scores[FORMAT] = (before, after)
     numbers = {
         "seconds": (live.duration_s, candidate.duration_s),
         "input_tokens": (live.usage and live.usage.input_tokens, candidate.usage and candidate.usage.input_tokens),
@@ -168,13 +168,15 @@ def _schema_of(body: Mapping[str, Any]) -> Any | None:
     return named.get("schema") if isinstance(named, dict) else None
 
 
-def _fits(text: str, schema: Any) -> float:
+def _fits(text: str, schema: Any) -> float | None:
+    """Return whether an answer is JSON that fits a schema; None without one, and beyond the bounds of `fits`."""
+    if fits(schema, {}) is None:
+        return None
     try:
-        # an empty registry: a schema that a client sent must not make us fetch an address
-        jsonschema.validate(msgspec.json.decode(text.encode()), schema, registry=Registry())
-    except Exception:  # noqa: BLE001 - no JSON, not of the schema, or a schema that is none: it does not fit
+        fitting = fits(schema, msgspec.json.decode(text.encode("utf-8", "replace")))
+    except (msgspec.DecodeError, RecursionError):
         return 0.0
-    return 1.0
+    return None if fitting is None else float(fitting)
 
 
 def result_of(

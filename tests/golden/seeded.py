@@ -92,7 +92,7 @@ async def monitors():
         try:
             yield SimpleNamespace(
                 parts=parts,
-                handlers=lambda series: [*_handlers(CONFIG, parts, series), *kept],
+                handlers=lambda series: [*_handlers(CONFIG, parts, series, None), *kept],
             )
         finally:
             for part in (documents, *parts.closing):

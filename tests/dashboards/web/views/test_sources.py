@@ -175,21 +175,11 @@ async def test_the_costs_of_passages_are_shown_with_what_is_estimated_and_unknow
     assert "Position 1 24 2" in page.words
     assert "Leaving out doc-1 saves an unknown share of the prompt (estimated, " in page.words
     assert "USD unknown: the model has no price" in page.words
-    assert "gaugeway trial start without-doc-1 --app shop --candidate drop_source=doc-1" in page.words
     assert "Not tried yet: start a trial." in page.words
+    assert "/trials/new?app=shop&drop_source=doc-1" in [link["href"] for link in page.all("a")]
     assert not page.all("img")
-    assert not [link for link in page.all("a") if link["href"].startswith("/trials")]
     assert "What the context costs" not in topics.words
     assert "What the context costs" not in one.words
-
-
-async def test_once_trials_have_a_page_advice_leads_to_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("dashboards.web.views.sources.TRIALS_HAVE_A_PAGE", True)
-    async with world(tmp_path) as w:
-        await fill(w, n=6)
-        page = await w.page("/sources?app=shop")
-    assert "/trials/new?app=shop&drop_source=doc-1" in [link["href"] for link in page.all("a")]
-    assert "gaugeway trial start" not in page.words
 
 
 async def test_claims_and_shared_words_are_named_as_what_the_shares_rest_on(tmp_path):
