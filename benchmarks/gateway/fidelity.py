@@ -22,7 +22,7 @@ from rows import ROWS, Outcome, Probe
 from wire import Recorder
 
 ROW_S = 45.0
-NOT_BY_ITSELF = {"gaugeway-serve"}  # the same data plane as gaugeway-on
+NOT_BY_ITSELF = {"gaugeway-serve", "gaugeway-trial"}  # the same data plane as gaugeway-on
 
 
 async def examine(contender: peers.Contender, client: str | None) -> dict[str, Any]:

@@ -228,6 +228,20 @@ def _gaugeway_with_keys(name: str, programs: Path | None = None) -> Callable[[St
     return words
 
 
+def _gaugeway_with_trial(programs: Path | None = None) -> Callable[[Start], list[str]]:
+    """Have it send five requests a second again, to the same upstream, while it serves."""
+
+    def words(start: Start) -> list[str]:
+        where = (
+            f'base_url = "http://127.0.0.1:{start.upstream}/v1", api_key = "${{file:{start.write("key", "sk-bench")}}}"'
+        )
+        trial = 'name = "bench"\napp = "default"\nsend = "redacted"\nprimary = "lexical_groundedness"\nusd = 1e5\n'
+        arms = f"per_second = 5\narms = [{{ {where}, price = {{ input = 1.0, output = 1.0 }} }}]\n"
+        return _gaugeway("serve", f"[[trials]]\n{trial}{arms}", programs)(start)
+
+    return words
+
+
 def compile_bytecode() -> None:
     """Compile Gaugeway's modules to bytecode, as pip does: from a source tree, each start could compile them."""
     packages = [importlib.util.find_spec(name) for name in ("gateway", "monitors", "dashboards")]
@@ -248,6 +262,7 @@ def gaugeways(suffix: str = "", programs: Path | None = None) -> list[Contender]
         contender("gaugeway-on", "Gaugeway, capture on", _gaugeway("gateway", "", programs)),
         replace(with_keys, headers=lambda _: {"api-key": SECRETS[keys]}),
         contender("gaugeway-serve", "Gaugeway, on + monitors", _gaugeway("serve", "", programs)),
+        contender("gaugeway-trial", "Gaugeway, on + monitors + a trial", _gaugeway_with_trial(programs)),
     ]
 
 

@@ -175,8 +175,12 @@ def checked(trial: Trial, config: Config, catalogue: Catalogue) -> Trial:
             problems.append(f"{where}.base_url: {problem}")
     if problems:
         raise ConfigError(problems)
-    names = [*judging.metrics_of(trial, catalogue), *(name for name in trial.metrics if name == PREFERENCE)]
-    return msgspec.structs.replace(trial, metrics=tuple(name for name in names if name != trial.primary))
+    names = [
+        trial.primary,
+        *judging.metrics_of(trial, catalogue),
+        *(name for name in trial.metrics if name == PREFERENCE),
+    ]
+    return msgspec.structs.replace(trial, metrics=tuple(dict.fromkeys(names)))
 
 
 async def report(

@@ -6,7 +6,7 @@ from gaugeway.settings import ConfigError
 from gaugeway.settings.shared import Config, Judge, Price, Sampled
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.trials import Trials
-from monitors.trials import desk
+from monitors.trials import desk, judging
 from monitors.trials.desk import begin, changes_of, checked, definition, key_of, report
 from tests.gaugeway.storage.test_trials import answer, trial
 from tests.monitors.trials.test_judging import catalogue
@@ -92,7 +92,7 @@ def test_a_key_is_a_placeholder_with_a_value(monkeypatch):
     monkeypatch.delenv("CANDIDATE_KEY", raising=False)
     assert "has no value" in problems(made)[0]
     monkeypatch.setenv("CANDIDATE_KEY", "sk")
-    assert checked(made, CONFIG, EVERY).metrics == ()
+    assert checked(made, CONFIG, EVERY).metrics == ("spoken",)
     assert "must not be stored" in problems(trial(primary="spoken", arms=(arm(HERE, api_key="a${CANDIDATE_KEY}"),)))[0]
 
 
@@ -101,9 +101,11 @@ def test_a_checked_trial_says_which_metrics_it_has(monkeypatch):
     every = catalogue(Spoken(), Spoken("second"), Spoken("free", judge=None))
     config = Config(judge=Judge(base_url=HERE, model="j"))
     made = trial(primary="spoken", arms=(arm(HERE),))
-    assert checked(made, CONFIG, every).metrics == ("second",)
+    assert checked(made, CONFIG, every).metrics == ("spoken", "second")
     named = trial(primary="spoken", metrics=("preference", "free"), arms=(arm(HERE),))
-    assert checked(named, config, every).metrics == ("free", "preference")
+    assert checked(named, config, every).metrics == ("spoken", "free", "preference")
+    alone = checked(trial(primary="spoken", metrics=("spoken",), arms=(arm(HERE),)), CONFIG, every)
+    assert [*judging.metrics_of(alone, every)] == ["spoken"], "who names one is not judged, and billed, by all"
 
 
 def test_changes_are_said_without_the_prompts_words():
