@@ -49,9 +49,14 @@ class Bench:
         self.metrics = metrics or (Spoken(),)
         enabled = tuple(Enabled(metric=metric, rate=1.0, threshold=0.5) for metric in self.metrics)
         self.catalogue = Catalogue(enabled=enabled)
+        self.shown = []
         self.now, self.held, self.url = 10_000.0, "", url
         gates = Gates(
-            self._hold, lambda text: f"key of {text}", how.pop("redact", lambda sample: sample), PriceTable({})
+            self._hold,
+            lambda text: f"key of {text}",
+            how.pop("redact", lambda sample: sample),
+            PriceTable({}),
+            self.shown.append,
         )
         self.runner = TrialRunner(
             self.trials,

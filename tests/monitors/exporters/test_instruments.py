@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.runtime.label_cap import MAX_VALUES, OVERFLOW, LabelCap
 from gaugeway.settings.shared import Alerts, Metric, Rule
+from gaugeway.storage.trials import StoredTrial
 from monitors.alerting.engine import StreamStatus, status_of
 from monitors.alerting.rules import watch_of
 from monitors.analysis.capture_coverage import Captured
@@ -18,6 +19,7 @@ from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
+from tests.gaugeway.storage.test_trials import trial
 
 TARGETS = {"m": (0.95, 0.7)}
 GAUGES = (
@@ -214,3 +216,18 @@ def test_what_no_judge_decided_is_no_disagreement(instruments, evaluations):
 
 def sample_of(response):
     return Sample(id="x", started_at=0.0, app="shop", response=response)
+
+
+def test_a_watched_switch_that_did_harm_is_shown_until_its_trial_is_removed(instruments):
+    def stored(name, why, watch=True):
+        about = trial(name=name, watch=watch)
+        return StoredTrial(about, "ended", 1.0, {}, why)
+
+    def shown():
+        family = next(iter(instruments.trial_worse.collect()))
+        return {one.labels["trial"]: one.value for one in family.samples}
+
+    instruments.show_trials([stored("a", "worse"), stored("b", "not_worse"), stored("c", "decided", watch=False)])
+    assert shown() == {"a": 1.0, "b": 0.0}
+    instruments.show_trials([stored("b", "not_worse")])
+    assert shown() == {"b": 0.0}

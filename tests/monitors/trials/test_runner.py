@@ -162,6 +162,23 @@ async def test_a_trial_ends_when_it_is_decided(tmp_path):
     assert results["candidate"].verdict == "do not ship"
 
 
+@pytest.mark.parametrize(("before", "why"), [("1.0", "worse"), ("0.0", "not_worse")])
+async def test_after_a_switch_the_version_before_shows_whether_answers_got_worse(tmp_path, before, why):
+    with LLMServer(Reply(content=before)) as server:
+        async with Bench(tmp_path, server.url) as bench:
+            await bench.start(watch=True)
+            await bench.add(*range(120), response="0.5")
+            await bench.run(ticks=12, step_s=5.0)
+            stored = await bench.trials.get("t")
+            results = await bench.results()
+    assert (stored.state, stored.why) == ("ended", why)
+    primary = next(row for row in results["candidate"].metrics if row.role == "primary")
+    assert (primary.live, primary.candidate) == (0.5, float(before))
+    assert primary.difference == float(before) - 0.5
+    assert primary.low <= primary.difference <= primary.high
+    assert [shown.why for shown in bench.shown[-1]] == [why]
+
+
 async def test_a_candidate_that_only_fails_ends_the_trial(tmp_path):
     with LLMServer(Reply(status=401)) as server:
         async with Bench(tmp_path, server.url) as bench:
