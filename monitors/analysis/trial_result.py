@@ -36,6 +36,7 @@ from monitors.statistics.weighted_mean import Estimate, hajek
 
 TrialVerdict: TypeAlias = Literal["ship", "do not ship", "not yet"]
 MetricDecision: TypeAlias = Literal["worse", "not worse", "not yet"]
+_Names: TypeAlias = tuple[str | None, ...]
 Role: TypeAlias = Literal["primary", "secondary", "reported"]
 
 MOST_SLICES = 20  # internal bound: a list for people
@@ -173,6 +174,7 @@ def trial_result(metrics: Mapping[str, Sequence[Pair]], rules: TrialRules) -> Tr
     if not (0.0 < rules.alpha < 1.0 and rules.arms >= 1):
         raise ValueError(f"alpha must be in (0, 1) and there is an arm, got {rules.alpha!r} and {rules.arms!r}")
     secondaries = sum(rules.role(metric) == "secondary" for metric in metrics)
+    grouped: dict[_Names, Sequence[int]] = {}  # the metrics of an exchange come together: most have the same pairs
     results, decisions = [], []
     for metric, pairs in metrics.items():
         role = rules.role(metric)
@@ -181,7 +183,7 @@ def trial_result(metrics: Mapping[str, Sequence[Pair]], rules: TrialRules) -> Tr
         if metric in rules.ratios:
             results.append(_ratio(metric, pairs, end_alpha))
             continue
-        scores = _Scores(pairs, flipped=metric in rules.lower_is_better)
+        scores = _Scores(pairs, grouped, flipped=metric in rules.lower_is_better)
         verdict, decided_at = _replayed(scores, SequentialTest(rules.margin, end_alpha))
         results.append(_result(metric, scores, rules, end_alpha, verdict))
         if decided_at is not None and (verdict.decision == "roll back" or role == "primary") and role != "reported":
@@ -205,9 +207,10 @@ def trial_result(metrics: Mapping[str, Sequence[Pair]], rules: TrialRules) -> Tr
 
 
 class _Scores:
-    """The pairs of one metric on the scale where 1 is best."""
+    """The pairs of one metric on the scale where 1 is best; `grouped` keeps the groups that other metrics found."""
 
-    def __init__(self, pairs: Sequence[Pair], *, flipped: bool) -> None:
+    def __init__(self, pairs: Sequence[Pair], grouped: dict[_Names, Sequence[int]], *, flipped: bool) -> None:
+        self._names, self._grouped = tuple(pair.cluster for pair in pairs), grouped
         self.pairs, self.sign = pairs, -1.0 if flipped else 1.0
         self.live, self.candidate, self.rates = (
             np.array([on_scale(pair.live, flipped=flipped) for pair in pairs]),
@@ -231,7 +234,9 @@ class _Scores:
         Pairs without a conversation's name that come close to each other may be of the same one, so then the order
         counts, too.
         """
-        groups = groups_of([pair.cluster for pair in self.pairs[:end]])
+        names = self._names[:end]
+        if (groups := self._grouped.get(names)) is None:
+            groups = self._grouped[names] = groups_of(names)
         effect = 1.0 if self._named[end - 1] >= NAMED_SHARE else float(self._effects[end // _BLOCK])
         return [with_effect(hajek(value[:end], self.rates[:end], groups), effect) for value in values]
 
@@ -358,7 +363,7 @@ def _worse_slices(pairs: Sequence[Pair], rules: TrialRules, *, flipped: bool) ->
             members.setdefault(facet, []).append(pair)
     parts = {facet: part for facet, part in members.items() if MIN_SCORES <= len(part) < len(pairs)}
     tested = sorted(parts, key=lambda facet: (-len(parts[facet]), facet))[:MOST_SLICES_TESTED]
-    slices = {" ".join(facet): (facet, _Scores(parts[facet], flipped=flipped)) for facet in tested}
+    slices = {" ".join(facet): (facet, _Scores(parts[facet], {}, flipped=flipped)) for facet in tested}
     estimates = {
         name: scores.estimates(len(scores.pairs), scores.halves, scores.live, scores.candidate)
         for name, (_, scores) in slices.items()
