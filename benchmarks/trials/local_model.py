@@ -117,7 +117,7 @@ def written(requests: int, found: tuple[dict[str, Any], str, float, float]) -> s
 - {requests} requests of the app, a median of {call_s:.1f} s each; {arm["tried"]} tried, {arm["answered"]} answered,
   {arm["not_answered"] or "none"} not answered, {report["left_out"] or "none"} left out;
   {seconds:.0f} s from the start of the trial to the last of them
-- verdict: {report["verdict"]} ({report["why"] or report["state"]})
+- verdict: {report["verdict"]}
 
 The prices are made up, so the USD are, too. What `gaugeway trial show {TRIAL}` printed:
 
