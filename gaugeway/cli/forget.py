@@ -21,12 +21,13 @@ from gaugeway.storage.queues import MAX_ATTEMPTS
 from gaugeway.storage.queues import from_url as open_queue
 from gaugeway.storage.stores import from_url as open_store
 from gaugeway.storage.templates import meant, open_templates
+from gaugeway.storage.trials import open_trials
 from monitors.analysis.datasets import open_datasets
 
 _NOT_ALL = 1
 _BUSY_S = 5.0
 _ANSWERS, _SPILL = "judge-answers.db", "spill.db"
-_FILES = ("queue.db", _SPILL, "store.db", "templates.db", "datasets.db", _ANSWERS)
+_FILES = ("queue.db", _SPILL, "store.db", "templates.db", "datasets.db", "trials.db", _ANSWERS)
 
 
 @click.command()
@@ -36,7 +37,7 @@ _FILES = ("queue.db", _SPILL, "store.db", "templates.db", "datasets.db", _ANSWER
 @click.option("--dry-run", is_flag=True, help="Count without deleting.")
 @shared.stored_options
 def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | None) -> None:  # noqa: FBT001 - click passes options by name
-    """Delete the data of one person: samples, scores, feedback, prompts, data sets, the queue, judge answers.
+    """Delete the data of one person: samples, scores, feedback, prompts, data sets, trials, the queue, judge answers.
 
     Prints the number of rows, never their content. Exit codes: 0 success, 1 incomplete, 2 bad input.
     """
@@ -72,6 +73,10 @@ async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: 
     async with contextlib.aclosing(open_datasets(store_url(config, data_dir))) as datasets:
         if rows := await datasets.forget(subject, dry_run=dry_run):
             counts["data set rows"] = rows
+    with contextlib.suppress(ValueError):  # an engine without trials
+        async with contextlib.aclosing(open_trials(store_url(config, data_dir))) as trials:
+            if waiting := await trials.forget(subject, dry_run=dry_run):
+                counts["trial requests"] = waiting
     if (answers := data_dir / _ANSWERS).exists():
         counts["judge answers"] = _answers(answers, dry_run=dry_run)
     if not counts:

@@ -29,8 +29,9 @@ def sentence_of(report: TrialReport) -> str:
     if report.verdict == "do not ship":
         by = next(arm.result.decided_by for arm in report.arms)
         return f"Do not ship: the answers to the questions of {app} get worse ({by})"
-    needed = [arm.result.more for arm in report.arms if arm.result.more is not None]
-    return f"Not decided yet: about {max(needed):,} more exchanges needed" if needed else "Not decided yet"
+    needed = max((arm.result.more for arm in report.arms if arm.result.more is not None), default=None)
+    more = "exchange" if needed == 1 else "exchanges"
+    return "Not decided yet" if needed is None else f"Not decided yet: about {needed:,} more {more} needed"
 
 
 def written(report: TrialReport, suffix: str) -> str:
@@ -60,6 +61,7 @@ def _environment() -> Environment:
 
 
 def _number(value: float | None, sign: bool = False) -> str:  # noqa: FBT001, FBT002 - a template's filter
+    value = None if value is None else value + 0.0  # no -0
     return "-" if value is None else f"{value:+.3g}" if sign else f"{value:.3g}"
 
 

@@ -15,6 +15,7 @@ from gaugeway.storage.queues import from_url as open_queue
 from gaugeway.storage.stores import Query
 from gaugeway.storage.stores import from_url as open_store
 from gaugeway.storage.templates import StoredTemplate, open_templates
+from gaugeway.storage.trials import Arm, Kept, Trial, open_trials
 from monitors.judges.middleware.cache import AnswerFile, CachedAnswer
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
@@ -327,6 +328,39 @@ def test_what_was_learned_from_an_app_or_quotes_somebody_goes(engines, whose, go
     if engines.store.startswith("sqlite"):
         left_over = HERS.upper().encode() in (engines.directory / "templates.db").read_bytes()
         assert left_over == bool({"b", "c"} - gone)
+
+
+def test_requests_that_wait_for_a_trial_go_too(tmp_path):
+    engines = embedded(tmp_path)
+    url = engines.store
+    arm = Arm(base_url="http://127.0.0.1:1/v1", api_key="${KEY}")
+    trial = Trial(
+        name="t", app="shop", arms=(arm,), send="redacted", primary="m", usd=1.0, judge_usd=1.0, until=2.0, by="me"
+    )
+
+    async def kept():
+        trials = open_trials(url)
+        await trials.start(trial)
+        for exchange, text in (("a", HERS), ("b", "somebody else")):
+            assert await trials.keep("t", exchange, Kept(route="messages", body=f'{{"prompt": "{text}"}}'), 1.0)
+        await trials.aclose()
+
+    async def waiting():
+        trials = open_trials(url)
+        found = (await trials.waiting(None))[1]
+        await trials.aclose()
+        return {exchange for _, exchange in found}
+
+    fill(engines)
+    asyncio.run(kept())
+    dry = forget(*engines.arguments(), "--match", HERS, "--dry-run")
+    assert "trial requests: 1" in dry.output.splitlines()
+    assert asyncio.run(waiting()) == {"a", "b"}
+    done = forget(*engines.arguments(), "--match", HERS)
+    assert done.exit_code == 0, done.output
+    assert "trial requests: 1" in done.output.splitlines()
+    assert asyncio.run(waiting()) == {"b"}
+    assert HERS.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("trials.db*"))
 
 
 def test_what_was_spilled_while_the_queue_was_away_goes_too(tmp_path):
