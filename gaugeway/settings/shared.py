@@ -360,6 +360,7 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     content: bool = True
     redact: tuple[str, ...] = ("secret",)
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
+    unredacted_apps: tuple[str, ...] = ()
     ask_judge: bool = True
     audits_per_day: AuditsPerDay = 5
     retention_days: Positive = 30.0

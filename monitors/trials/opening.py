@@ -35,7 +35,7 @@ def open_runner(
     judged_timeout_s: float,
 ) -> TrialRunner:
     """Return the runner of these trials. Nothing is sent while the queue is behind or the judge fails."""
-    writer = None if judging is None else judging.writer
+    writer, plain = None if judging is None else judging.writer, frozenset(config.capture.unredacted_apps)
     runner = TrialRunner(
         trials,
         store,
@@ -43,7 +43,7 @@ def open_runner(
         Gates(
             _holding(queue, judging, config.queue.target_age_s),
             lambda text: key_of(text, config),
-            redactor.redact_sample,
+            lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
             prices_of(config),
             instruments.show_trials,
         ),

@@ -61,6 +61,7 @@ class _Running:
     trial: Trial
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     next_at: float = 0.0
+    paused_until: float = 0.0
     failures: int = 0
     answers: int = 0
     not_before: dict[str, float] = field(default_factory=dict)
@@ -179,9 +180,8 @@ class TrialRunner:
             running.recovered_at = now + _RECOVER_EVERY_S
             for answer in await self._trials.answers(trial.name):
                 if answer.state == "sending" and now - answer.at > trial.timeout_s + _ORPHANED_S:
-                    lost = msgspec.structs.replace(
-                        answer, state="lost", at=now, judge_usd=0.0
-                    )  # what it reserved counts as spent
+                    # what was reserved for the answer counts as spent
+                    lost = msgspec.structs.replace(answer, state="lost", at=now, judge_usd=0.0)
                     await self._trials.settle(trial.name, lost)
         if not why and running.answers >= running.look_after:
             answers = await self._trials.answers(trial.name)
@@ -243,12 +243,19 @@ class TrialRunner:
                     return
             except BusyError as error:
                 await self._trials.release(trial.name, arm.name, work.exchange)
-                pause = max(running.backoff.failed(), min(error.after_s or 0.0, WAITS_S))
-                running.next_at = self._clock() + pause
-                self._fail(running)
-                _log.info("trial %s: %s; pausing for %.0f s", trial.name, error, pause)
+                self._pause(running, error)
                 return
         await self._trials.drop(trial.name, [work.exchange])
+
+    def _pause(self, running: _Running, error: BusyError) -> None:
+        """Send nothing for a while; the calls at once that meet the same refusal are one failure."""
+        now = self._clock()
+        if now < running.paused_until:
+            return
+        pause = max(running.backoff.failed(), min(error.after_s or 0.0, WAITS_S))
+        running.paused_until = running.next_at = now + pause
+        self._fail(running)
+        _log.info("trial %s: %s; pausing for %.0f s", running.trial.name, error, pause)
 
     async def _try(self, running: _Running, arm: Arm, work: Work, ready: Prepared) -> bool:
         """Try one exchange with one arm; False where it has to wait. Raises BusyError: nothing was sent."""

@@ -190,6 +190,17 @@ async def test_a_candidate_that_only_fails_ends_the_trial(tmp_path):
     assert sum(one.usd for one in answers) == 0.0
 
 
+async def test_many_calls_that_are_refused_at_once_are_one_failure(tmp_path):
+    with LLMServer(Reply(status=429)) as server:
+        async with Bench(tmp_path, server.url) as bench:
+            await bench.start()
+            await bench.add(*range(40))
+            await bench.run(ticks=2, step_s=0.1)
+            stored = await bench.trials.get("t")
+            assert await bench.answers() == []
+    assert (stored.state, len(server.requests)) == ("running", 40)
+
+
 async def test_who_is_busy_is_asked_later_and_more_slowly(tmp_path):
     replies = [Reply(status=429, headers={"retry-after": "30"}), Reply(content="0.5")]
     with LLMServer(*replies) as server:
