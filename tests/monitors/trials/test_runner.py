@@ -191,14 +191,17 @@ async def test_a_candidate_that_only_fails_ends_the_trial(tmp_path):
 
 
 async def test_many_calls_that_are_refused_at_once_are_one_failure(tmp_path):
-    with LLMServer(Reply(status=429)) as server:
+    with LLMServer(Reply(content="0.5"), Reply(status=429)) as server:
         async with Bench(tmp_path, server.url) as bench:
             await bench.start()
+            await bench.add(99)
+            await bench.run(ticks=2)  # from now on it is known what judging costs
             await bench.add(*range(40))
-            await bench.run(ticks=2, step_s=0.1)
+            await bench.run(ticks=3, step_s=0.1)
             stored = await bench.trials.get("t")
-            assert await bench.answers() == []
-    assert (stored.state, len(server.requests)) == ("running", 40)
+            assert len(await bench.answers()) == 1
+    assert stored.state == "running"
+    assert len(server.requests) > 25
 
 
 async def test_who_is_busy_is_asked_later_and_more_slowly(tmp_path):
