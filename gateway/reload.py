@@ -28,7 +28,7 @@ REFUSED = "refused"
 Effect: TypeAlias = Literal["live", "restart", "restart_in_use", "monitors"]
 
 EFFECTS: dict[str, Effect] = {
-    f"{where}.{name}": effect
+    f"{where}.{name}".lstrip("."): effect
     for where, by_effect in table("gateway", "reload.toml").items()
     for effect, names in by_effect.items()
     for name in names.split()

@@ -57,7 +57,7 @@ def test_the_reference_says_what_a_reload_does_with_each_key():
         for effect, cell in zip(("live", "monitors", "restart_in_use", "restart"), cells, strict=True):
             keys = [f"{table}.{name}".replace("`", "") for name in cell.split(", ") if name not in ("", "all")]
             if cell == "all":
-                keys = [key for key in EFFECTS if key.startswith(f"{table}.".replace("`", ""))]
+                keys = [key for key in EFFECTS if f"{key}.".startswith(f"{table}.".replace("`", ""))]
             documented |= dict.fromkeys(keys, effect)
     assert documented == EFFECTS
 
