@@ -14,6 +14,7 @@ EXTRAS = {
     "aiosmtplib": "email",
     "asyncpg": "postgres",
     "clickhouse_connect": "clickhouse",
+    "cryptography": "trials",
     "fastembed": "local",
     "opentelemetry.exporter": "otlp",
     "opentelemetry.proto": "otlp",

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 MISSING = "missing"
 """Stands for what could not be filled in, so that the rest of the file can be checked as well."""
 _PLACEHOLDER = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
-_AS_WRITTEN = ("capture.redact_patterns.", "capture.templates[", "trials[")
-"""Keys whose texts stay as they are: regular expressions, in which `${` may be a quantifier of an escaped dollar, and
-trials, which are stored: their keys are looked up when they are used."""
+_PATTERNS = ("capture.redact_patterns.", "capture.templates[")
+"""Keys of regular expressions, in which `${` may be a quantifier of an escaped dollar."""
+_AS_WRITTEN = "trials["
+"""Trials are stored: what placeholders in them stand for is looked up when it is used."""
 _LONGEST_SECRET = 65_536  # internal bound: a secret's file, which the operator names
 _PARTS = re.compile(r"[^\s/:@?#&=,;'\"\\]{6,}")
 """The parts of a value that an error may quote alone, such as the host of a URL; shorter ones say nothing."""
@@ -80,10 +81,10 @@ def expand(value: Any, key: str, lookup: Lookup, problems: list[str]) -> Any:
         return {name: expand(item, f"{key}.{name}".lstrip("."), lookup, problems) for name, item in value.items()}
     if isinstance(value, list):
         return [expand(item, f"{key}[{index}]", lookup, problems) for index, item in enumerate(value)]
-    if not isinstance(value, str):
+    if not isinstance(value, str) or key.startswith(_AS_WRITTEN):
         return value
 
-    if not key.startswith(_AS_WRITTEN) and "${" in _PLACEHOLDER.sub("", value):
+    if not key.startswith(_PATTERNS) and "${" in _PLACEHOLDER.sub("", value):
         problems.append(f"{key}: not a placeholder; expected ${{NAME}} or ${{file:/path}}")
         return MISSING
 

@@ -14,7 +14,7 @@ from gateway.telemetry.metrics import Instruments as GatewayInstruments
 from gaugeway.cli.check import config_schema
 from gaugeway.extensions import registered
 from gaugeway.settings.shared import Rule
-from gaugeway.storage.trials import Trial
+from gaugeway.storage.trials import Arm, Trial
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
 from monitors.metrics.registry import names
 from tests.support.commands import commands
@@ -33,9 +33,13 @@ def config_keys() -> list[tuple[str, str]]:
     """(table, key) for every key of the configuration, those of `[[alerts.rules]]` under alerts."""
     keys = []
     for table, kind in get_type_hints(Config).items():
-        structs = (one for one in (kind, *get_args(kind)) if hasattr(one, "__struct_fields__"))
-        left_out = ("options", "rules", "apps", "started_at", "by")  # the last two of a trial are not written
-        keys += [(table, key) for key in next(structs, Trial).__struct_fields__ if key not in left_out]
+        if table == "trials":
+            keys += [
+                (table, key) for key in sorted({*Trial.__struct_fields__, *Arm.__struct_fields__} - {"started_at"})
+            ]
+            continue
+        struct = next(one for one in (kind, *get_args(kind)) if hasattr(one, "__struct_fields__"))
+        keys += [(table, key) for key in struct.__struct_fields__ if key not in ("options", "rules", "apps")]
     return keys + [("alerts", key) for key in Rule.__struct_fields__]
 
 

@@ -54,6 +54,7 @@ OTHER = {
     "upstreams.base_url": "http://127.0.0.1:10/v1",
     "upstreams.ca_file": certifi.where(),
     "upstreams.proxy": "http://127.0.0.1:11",
+    "trials": ({"name": "other"},),
     "capture.extractors": ("explicit",),
     "capture.redact": ("email",),
     "capture.templates.pattern": "Passages: (?P<contexts>.*)",

@@ -131,3 +131,11 @@ def answered(port):
         return httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def test_trials_keep_the_names_of_their_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("CANDIDATE_KEY", "sk-candidate-4711")
+    file = tmp_path / "gaugeway.toml"
+    file.write_text('[[trials]]\nname = "t"\narms = [{ api_key = "${CANDIDATE_KEY}" }]\n', "utf-8")
+    (trial,) = loading.load(file).trials
+    assert trial["arms"] == [{"api_key": "${CANDIDATE_KEY}"}], "else the key itself would be stored"
