@@ -1,4 +1,4 @@
-"""The tutorial, typed as it stands: its commands run in one shell, and show what it says they show."""
+"""The tutorials, typed as they stand: their commands run in one shell, and show what they say they show."""
 
 import contextlib
 import os
@@ -13,9 +13,10 @@ import pytest
 
 from gaugeway.demo.servers import free_ports
 
-PAGE = Path(__file__).parents[2] / "docs/tutorial/first-alert.md"
+PAGE, TRIAL = (Path(__file__).parents[2] / "docs/tutorial" / name for name in ("first-alert.md", "switch-a-model.md"))
 LIMIT_S = 300
-PORTS = ("GAUGEWAY_PORT", "GAUGEWAY_ADMIN_PORT", "GAUGEWAY_MONITORS_PORT", "MODEL_PORT")
+OURS = ("GAUGEWAY_PORT", "GAUGEWAY_ADMIN_PORT", "GAUGEWAY_MONITORS_PORT")
+PORTS = {PAGE: (*OURS, "MODEL_PORT"), TRIAL: (*OURS, "OLD_PORT", "NEW_PORT")}
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -27,10 +28,10 @@ class Step:
     shown: list[str]
 
 
-def steps():
+def steps(page):
     """The page's shell blocks in order. `console` blocks (the installation) are not typed here."""
     found = []
-    for kind, text in FENCE.findall(PAGE.read_text("utf-8")):
+    for kind, text in FENCE.findall(page.read_text("utf-8")):
         if kind == "sh":
             found.append(Step(text, []))
         elif kind == "text":
@@ -40,11 +41,11 @@ def steps():
     return found
 
 
-def with_free_ports(commands):
+def with_free_ports(commands, ports):
     """The one place where the page says which numbers to change."""
     line = next(line for line in commands.splitlines() if line.startswith("export GAUGEWAY_PORT"))
-    assert re.findall(r"(\w+)=\d+", line) == list(PORTS)
-    values = zip(PORTS, free_ports(len(PORTS)), strict=True)
+    assert re.findall(r"(\w+)=\d+", line) == list(ports)
+    values = zip(ports, free_ports(len(ports)), strict=True)
     return commands.replace(line, "export " + " ".join(f"{name}={port}" for name, port in values))
 
 
@@ -67,10 +68,13 @@ def pattern_of(shown):
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory):
-    """(step, exit code, output) of every step; the shell and what it left in the background end with the fixture."""
-    here = tmp_path_factory.mktemp("tutorial")
-    page = steps()
-    page[0].commands = with_free_ports(page[0].commands)
+    return typed_in(tmp_path_factory.mktemp("tutorial"), PAGE)
+
+
+def typed_in(here, file):
+    """(step, exit code, output) of every step; the shell and what it left in the background end with it."""
+    page = steps(file)
+    page[0].commands = with_free_ports(page[0].commands, PORTS[file])
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # noqa: TID251 - a child's
     (here / "typed.sh").write_text(script(page), "utf-8")
     shell = subprocess.Popen(
@@ -127,6 +131,13 @@ def test_nothing_goes_on_after_the_last_step(typed):
         "redaction.key",
         "store.db",
     ]
+
+
+def test_a_candidate_is_tried_and_the_model_switched(tmp_path):
+    typed = typed_in(tmp_path, TRIAL)
+    assert [(step.commands, text) for step, code, text in typed if code != 0] == []
+    for block, text in [(block, text) for step, _, text in typed for block in step.shown]:
+        assert pattern_of(block).search(text), f"shown:\n{block}\nseen:\n{text}"
 
 
 def test_a_pattern_tells_other_output_apart():
