@@ -28,6 +28,7 @@ from gaugeway.storage.stores import Query, StateStore, Store
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import page_url
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
+from monitors.analysis.captured import OF_TRIAL
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import Covariates, Quality, covariates, estimate, largest
 from monitors.analysis.recent_sums import GrowingWindow, RecentSums
@@ -408,7 +409,8 @@ class Scheduler:
         now, window_s = time.time(), self._config.monitors.window_s
         window = Query(since=now - window_s, until=now + _DAY_S)
         waiting = await self._queue.depth()  # before the scores are read: what has left the queue is in the store
-        summaries = largest(await self._recent.summary(now, waiting.oldest_started_at))
+        every = await self._recent.summary(now, waiting.oldest_started_at)
+        summaries = largest([summary for summary in every if OF_TRIAL not in summary.metric])
         given = {*covariates(), *SIGNALS}
         wanted = {
             (summary.app, summary.metric) for summary in summaries if not summary.slice and summary.metric not in given

@@ -17,6 +17,8 @@ from monitors.metrics.registry import known, resolve, zero_is_best
 
 SEPARATOR = "~"
 """Separates the name of a metric from the label of a replay; `@` and `:` occur in names (precision@5, geval:tone)."""
+OF_TRIAL = f"{SEPARATOR}trial:"
+"""Separates the name of a metric from trial and arm: the score is the candidate's, and none of the app's."""
 
 MAX_RANGE_S = 3660 * 86_400.0
 """Longest time range of a view and of a series: ten years."""

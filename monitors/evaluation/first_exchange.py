@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
+from monitors.analysis.captured import OF_TRIAL
 
 _log = logging.getLogger("gaugeway")
 _HINT = "see docs/how-to/tell-gaugeway-the-contexts.md"
@@ -47,7 +48,9 @@ async def log_first(store: Store, page_url: str, *, began: float, retention_days
             was_empty = True
             if found is not None:
                 sample, evaluations = found
-                said = described(sample, [evaluation for evaluation in evaluations if evaluation.metric not in SIGNALS])
+                said = described(
+                    sample, [one for one in evaluations if one.metric not in SIGNALS and OF_TRIAL not in one.metric]
+                )
                 _log.info("first exchange: %s; %s/exchanges/%s", said, page_url, sample.id)
                 return
         await asyncio.sleep(every_s)

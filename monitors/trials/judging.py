@@ -15,7 +15,7 @@ from gaugeway.storage.trials import Trial
 from gaugeway.text.abstention import abstained
 from gaugeway.text.json_schema import fits
 from gaugeway.text.language import language_of
-from monitors.analysis.captured import SEPARATOR
+from monitors.analysis.captured import OF_TRIAL
 from monitors.analysis.trial_result import Pair, TrialResult, TrialRules, trial_result
 from monitors.evaluation.evaluator import evaluate, judge_of
 from monitors.judges import TRIAL_APP
@@ -151,7 +151,7 @@ def facts_of(live: Sample, candidate: Sample, body: Mapping[str, Any], why_not: 
 
 def labelled(evaluation: Evaluation, trial: Trial, arm: str, live: Sample, answer: Mapping[str, Any]) -> Evaluation:
     """Return a candidate's evaluation as it is stored with the live exchange, the answer in its evidence."""
-    name = f"{evaluation.metric}{SEPARATOR}{trial.name}.{arm}"
+    name = f"{evaluation.metric}{OF_TRIAL}{trial.name}.{arm}"
     outcome = evaluation.outcome
     if isinstance(outcome, Score):
         outcome = Score(outcome.value, outcome.reason, (*outcome.evidence, dict(answer)))

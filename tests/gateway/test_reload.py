@@ -65,7 +65,6 @@ OTHER = {
     "judge.anchor": None,
     "judge.grounding": None,
     "alerts.rules": (),
-    "trials": ({"name": "t"},),
 }
 """Values for keys that cannot have just any."""
 TEXT = 'a = "${NAME}"\nb = ["x-${file:PATH}"]\nday = 1979-05-27\nall = inf\n'

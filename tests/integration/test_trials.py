@@ -158,7 +158,8 @@ def test_a_candidate_is_judged_on_live_questions(tmp_path, right, verdict, code)
     assert (first.body["model"], "stream" in first.body, "[1] The " in first.text) == ("candidate-1", False, True)
     assert arm["usd"] == pytest.approx(arm["tried"] * (50 * 1.0 + 20 * 10.0) / 1e6)
     # trial calls are no traffic and no scores of the app
-    assert {row["metric"] for row in metrics if row["app"] == "shop"} >= {METRIC}
+    assert {row["metric"] for row in metrics if "~" in row["metric"]} == set()
+    assert METRIC in {row["metric"] for row in metrics if row["app"] == "shop"}
     assert sum(row["n"] for row in metrics if row["metric"] == METRIC and not row.get("slice")) <= 400
     assert KEY.encode() not in stored
     assert KEY not in log

@@ -13,7 +13,7 @@ from dashboards.web.format import shortened
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.signals import SIGNALS
 from monitors.alerting.stored_exchanges import faults_of
-from monitors.analysis.captured import SEPARATOR
+from monitors.analysis.captured import OF_TRIAL
 from monitors.analysis.human_labels import Passings
 
 _EVIDENCE = 4000
@@ -45,7 +45,7 @@ def candidate_answers(evaluations: Sequence[Evaluation]) -> tuple[list[Candidate
     answers: dict[tuple[str, str], CandidateAnswer] = {}
     others = []
     for evaluation in evaluations:
-        metric, _, of = evaluation.metric.partition(SEPARATOR)
+        metric, _, of = evaluation.metric.partition(OF_TRIAL)
         outcome = evaluation.outcome
         said = outcome.evidence[-1] if isinstance(outcome, Score) and outcome.evidence else {}
         trial, arm, text = (str(said.get(name, "")) for name in ("trial", "arm", "answer"))

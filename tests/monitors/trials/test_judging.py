@@ -174,7 +174,7 @@ async def test_a_schema_that_a_client_sent_fetches_nothing():
 def test_a_candidates_score_is_stored_under_its_own_name_with_the_answer():
     made = known(Score(0.5, "so", ({"a": 1},)))
     stored = judging.labelled(replace(made, sample_id="other"), trial(), "candidate", sample(), {"answer": "So."})
-    assert (stored.metric, stored.sample_id) == ("spoken~t.candidate", "x")
+    assert (stored.metric, stored.sample_id) == ("spoken~trial:t.candidate", "x")
     assert stored.outcome == Score(0.5, "so", ({"a": 1}, {"answer": "So."}))
     failed = judging.labelled(known(Failed("unreadable")), trial(), "candidate", sample(), {})
     assert failed.outcome == Failed("unreadable")

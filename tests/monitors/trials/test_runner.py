@@ -36,7 +36,7 @@ async def test_both_answers_are_judged_and_paired(tmp_path):
     # the live scores are those of the worker; the candidate's are kept with the exchange
     assert bench.metrics[0].scored == {"trial:t": 2}
     names = {(one.metric, one.outcome.value) for one in stored[0][1]}
-    assert names == {("spoken", 0.5), ("spoken~t.candidate", 0.75)}
+    assert names == {("spoken", 0.5), ("spoken~trial:t.candidate", 0.75)}
     assert waiting == {}
 
 

@@ -57,7 +57,7 @@ async def answered(w, count, gain, *, name="smaller", spread=0.1, **about):
         said = {"trial": name, "arm": "candidate", "answer": f"Behind gate {number}."}
         evaluation = Evaluation(
             sample_id=exchange,
-            metric=f"{METRIC}~{name}.candidate",
+            metric=f"{METRIC}~trial:{name}.candidate",
             version="1",
             outcome=Score(candidate, "", ({"covered": 1}, said)),
         )
