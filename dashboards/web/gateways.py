@@ -22,7 +22,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from gaugeway.runtime.tasks import happens_within, spawn
 
@@ -360,7 +359,9 @@ class TrafficReader:
             self._known = self._snapshots[-1][0], now
         elif self._known is not None:
             at, known = self._known
-            return replace(known, age_s=self._clock() - at, silent=bool(self._snapshots) and not now.gateways)
+            return msgspec.structs.replace(
+                known, age_s=self._clock() - at, silent=bool(self._snapshots) and not now.gateways
+            )
         return now
 
     async def read(self) -> None:

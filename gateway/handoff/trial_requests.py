@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ _WITHIN_S = 10.0
 _ROUTES = GENERATION_ROUTES - DECISION_ROUTES
 _HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
 _OUR_MEMBER = "gaugeway"
+_CREDENTIAL = re.compile(r"(?i)api.?key|authorization|passw|secret|credential|token$")
+_ELSEWHERE = re.compile(r"(?i)(?:extra_|default_)?headers|api_base|base_url|user_config|fallbacks|litellm_params")
 _log = logging.getLogger("gaugeway")
 
 
@@ -125,6 +128,8 @@ def _kept(trial: Trial, recording: Recording, redact: Callable[[str], str] | Non
         if not isinstance(body := lenient_json.read(sent), dict):
             return "unreadable"
         body.pop(_OUR_MEMBER, None)
+        if _has_credentials(body):
+            return "credentials"
         if trial.send == "redacted" and redact is not None and any(redact(text) != text for text in _texts(body)):
             return "redacted"
         text, seal = encoded(body).decode(), None
@@ -142,5 +147,19 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
             yield from _texts(item)
+
+
+def _has_credentials(value: Any) -> bool:
+    """Whether a member is named like a credential, or says where a proxy is to send the request with which."""
+    if isinstance(value, list):
+        return any(map(_has_credentials, value))
+    if not isinstance(value, dict):
+        return False
+    return any(
+        _has_credentials(item)
+        or (_ELSEWHERE.fullmatch(name) is not None and bool(item))
+        or (isinstance(item, str) and _CREDENTIAL.search(name) is not None)
+        for name, item in value.items()
+    )

@@ -24,6 +24,7 @@ from monitors.trials.report_files import SUFFIXES, sentence_of, written
 _EXIT = {"ship": 0, "do not ship": 1, "not yet": 2}
 _POLL_S = 5.0
 _NUMBERS = ("max_contexts",)
+_LONGEST_PROMPT = 1_000_000  # internal bound: a file that the operator names
 
 
 @click.group()
@@ -97,7 +98,7 @@ def list_trials(config: Path | None, data_dir: Path) -> None:
 def show(config: Path | None, data_dir: Path, name: str, shown_as: str) -> None:
     """Show a trial: the verdict, each metric, and what was left out."""
     (report,) = _reports(config, data_dir, name)
-    click.echo(written(report, ".json" if shown_as == "json" else ".md").rstrip())
+    click.echo(written(report, ".json" if shown_as == "json" else ".md", plain=True).rstrip())
 
 
 @trial.command()
@@ -173,7 +174,8 @@ def _arms(given: Sequence[str]) -> list[dict[str, Any]]:
                 raise ValueError(f"--candidate: {key!r}: only params and price have names after a dot")
             arms[-1].setdefault(table, {})[name] = _json(value)
         elif key == "system_prompt":
-            arms[-1][key] = Path(value).read_text(encoding="utf-8")
+            with Path(value).open(encoding="utf-8") as file:
+                arms[-1][key] = file.read(_LONGEST_PROMPT)
         else:
             arms[-1][key] = _json(value) if key in _NUMBERS else value
     return arms

@@ -42,6 +42,14 @@ WAITS_S = 3600.0
 
 State: TypeAlias = Literal["running", "ended"]
 Claim: TypeAlias = Literal["claimed", "taken", "wait", "spent", "judge_spent", "full"]
+_PARAMS = frozenset(
+    {
+        *("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"),
+        *("seed", "stop", "stop_sequences", "max_tokens", "max_completion_tokens", "max_output_tokens", "logit_bias"),
+        *("reasoning", "reasoning_effort", "verbosity", "thinking", "response_format", "text", "chat_template_kwargs"),
+    }
+)
+"""Members of a request that an arm may change. Others name models, addresses, keys or prompts, or multiply the cost."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 _Usd = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
@@ -64,7 +72,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     model: str | None = None
     params: dict[str, Any] = {}
     system_prompt: str | None = None
-    max_contexts: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
+    max_contexts: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
     drop_source: str | None = None
 
 
@@ -79,7 +87,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     name: str
-    app: str
+    app: Annotated[str, msgspec.Meta(min_length=1)]
     arms: Annotated[tuple[Arm, ...], msgspec.Meta(min_length=1, max_length=MAX_ARMS)]
     send: Literal["redacted", "original"]
     primary: str
@@ -106,6 +114,12 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "arms: each needs a name of its own: a-z, 0-9, '_', '-'": len({*names}) < len(names)
             or not all(map(_NAME.fullmatch, names)),
             "until: lies in the past": self.until <= self.started_at,
+        }
+        wrong |= {
+            f"arms.{arm.name}.params.{name}: a trial cannot change it; it can change {', '.join(sorted(_PARAMS))}": True
+            for arm in self.arms
+            for name in arm.params
+            if name not in _PARAMS
         }
         return [problem for problem, is_so in wrong.items() if is_so]
 
@@ -203,7 +217,15 @@ class Trials:
             return Changes(revise=ended)
 
         await self._documents.update(TRIALS, change)
-        await self._documents.update(REQUESTS, _of(name))
+        waited: list[str] = []
+
+        def drop(rows: Sequence[Row]) -> Changes:
+            waited[:] = [row[1] for row in rows if row[0] == name]
+            return Changes(delete=[(name, exchange) for exchange in waited])
+
+        await self._documents.update(REQUESTS, drop)
+        tried = {answer.exchange for answer in await self.answers(name)} if waited else set()
+        await self.leave_out({name: Counter(ended=len(set(waited) - tried))})
         return bool(ended)
 
     async def remove(self, name: str) -> bool:

@@ -53,12 +53,16 @@ class BusyError(Exception):
 
 
 class CallError(Exception):
-    """The call failed; `reason` is a label. `charged` where the provider may have charged for it all the same."""
+    """The call failed; `reason` is a label. `charged` where the provider may have charged for it all the same.
+
+    A user would have got no answer, but for those `unread`: what came cannot be read, or is too long to be read here.
+    """
 
     def __init__(self, reason: str, *, charged: bool) -> None:
         super().__init__(reason)
         self.reason = reason
         self.charged = charged
+        self.unread = reason in ("unreadable", "too_large")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +99,7 @@ def prepared(trial: Trial, arm: Arm, kept: Kept, *, text: str, sample: Sample, p
 
 def _check(body: dict[str, Any]) -> None:
     """Raise NotExactError for a request whose answer or cost depends on what is not in it."""
-    if any(body.get(name) for name in _STATE) or isinstance(body.get("prompt"), dict):
+    if any(body.get(name) not in (None, False) for name in _STATE) or isinstance(body.get("prompt"), dict):
         raise NotExactError("server_state")
     if any(tool.get("type", "function") not in ("function", "custom") for tool in dicts(body.get("tools"))):
         raise NotExactError("provider_tools")  # what they add to the prompt has no bound
@@ -160,9 +164,14 @@ async def ask(
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CallError("unreadable", charged=True) from error
     response = response_text.read(kept.route, read if isinstance(read, dict) else {}, reply.status_code)
-    if response.usage is None or None in (response.usage.input_tokens, response.usage.output_tokens):
-        raise CallError("no_usage", charged=True)
-    return response, cost(ready.price, kept.route, response.usage)
+    usage = response.usage
+    if (
+        usage is None
+        or None in (usage.input_tokens, usage.output_tokens)
+        or (response.text and not usage.output_tokens)
+    ):
+        return response, ready.usd  # what it really cost is not said
+    return response, cost(ready.price, kept.route, usage)
 
 
 def cost(price: Price, route: str, usage: Usage) -> float:

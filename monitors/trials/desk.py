@@ -171,7 +171,9 @@ def checked(trial: Trial, config: Config, catalogue: Catalogue) -> Trial:
             problems.append(f"{where}.api_key: write ${{NAME}} or ${{file:/path}}: the key itself must not be stored")
         elif key_of(arm.api_key, config) is None:
             problems.append(f"{where}.api_key: {arm.api_key} has no value; a candidate needs a key of its own")
-        if (problem := base_url_problem(arm.base_url)) is not None:
+        if "@" in urlsplit(arm.base_url).netloc:
+            problems.append(f"{where}.base_url: must not contain a user or a password; give api_key")
+        elif (problem := base_url_problem(arm.base_url)) is not None:
             problems.append(f"{where}.base_url: {problem}")
     if problems:
         raise ConfigError(problems)

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal, TypeAlias
 
 from gaugeway.records import Sample, Score
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum, contexts_of
-from monitors.metrics.judged.schemas import Answer, Text
+from monitors.metrics.judged.schemas import Preferred
 
 PREFERENCE = "preference"
 EQUAL = 0.5
 """The score of equal answers; that of a better candidate is 1, of a worse one 0."""
-Better: TypeAlias = Literal["first", "second", "equal"]
-
-
-class _Verdict(Answer, frozen=True):
-    """The answer to `preference`."""
-
-    reason: Text
-    better: Better
 
 
 class Preference:
@@ -60,7 +51,7 @@ class Preference:
         value = 1.0 if wins == 2 else 0.0 if losses == 2 else EQUAL  # noqa: PLR2004 - both orders
         return Score(value, ours.reason, ({"candidate_first": ours.better, "candidate_second": theirs.better},))
 
-    async def _ask(self, sample: Sample, first: str, second: str) -> _Verdict:
+    async def _ask(self, sample: Sample, first: str, second: str) -> Preferred:
         data = [Datum("question", sample.question or ""), *contexts_of(sample)]
         prompt = self._template.fill([*data, Datum("first", first), Datum("second", second)])
-        return await self._llm.ask(prompt, _Verdict)
+        return await self._llm.ask(prompt, Preferred)

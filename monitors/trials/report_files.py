@@ -24,30 +24,34 @@ def sentence_of(report: TrialReport) -> str:
         return f"The switch made the answers of {app} worse ({by})" if is_worse else f"The switch of {app} did no harm"
     if report.verdict == "ship":
         arm = next(arm for arm in report.arms if arm.result.verdict == "ship")
-        more = "better" if arm.result.superior else "as good" if arm.result.equal else f"not worse by {report.margin:g}"
+        more = f"worse by less than {report.margin:g}, if at all"
+        if arm.result.superior or arm.result.equal:
+            more = "better" if arm.result.superior else f"within {report.margin:g} of the live ones"
         return f"Ship {arm.name}: its answers to the questions of {app} are {more}"
     if report.verdict == "do not ship":
         by = next(arm.result.decided_by for arm in report.arms)
         return f"Do not ship: the answers to the questions of {app} get worse ({by})"
     needed = max((arm.result.more for arm in report.arms if arm.result.more is not None), default=None)
     more = "exchange" if needed == 1 else "exchanges"
+    if report.state == "ended":
+        return f"Not decided: the trial ended ({report.why})"
     return "Not decided yet" if needed is None else f"Not decided yet: about {needed:,} more {more} needed"
 
 
-def written(report: TrialReport, suffix: str) -> str:
-    """Return the text of a report file. Raises ValueError for another suffix than SUFFIXES."""
+def written(report: TrialReport, suffix: str, *, plain: bool = False) -> str:
+    """Return the text of a report file; `plain` for a terminal. Raises ValueError for another suffix than SUFFIXES."""
     if suffix == ".json":
         return msgspec.json.format(msgspec.json.encode(report)).decode() + "\n"
     if suffix == ".xml":
         return _junit(report)
     if suffix not in SUFFIXES:
         raise ValueError(f"{suffix!r}: a report ends in {', '.join(SUFFIXES)}")
-    template = _environment().get_template(f"report{suffix}.j2")
+    template = _environment(plain=plain).get_template(f"report{suffix}.j2")
     return template.render(r=report, sentence=sentence_of(report))
 
 
 @cache
-def _environment() -> Environment:
+def _environment(*, plain: bool) -> Environment:
     made = Environment(
         loader=PackageLoader("monitors.trials", "templates"),
         autoescape=select_autoescape(("html.j2",)),
@@ -56,7 +60,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    made.filters |= {"num": _number, "md": text_in_markdown}
+    made.filters |= {"num": _number, "md": str if plain else text_in_markdown}
     return made
 
 
@@ -66,17 +70,21 @@ def _number(value: float | None, sign: bool = False) -> str:  # noqa: FBT001, FB
 
 
 def _junit(report: TrialReport) -> str:
-    """A test for each candidate: it fails where the candidate must not ship, and is skipped while that is open."""
+    """A test for each candidate: it fails where the candidate must not ship, and is an error while that is open."""
     said = [arm.result.verdict for arm in report.arms]
-    about = {"name": fit(f"gaugeway trial {report.name}"), "tests": str(len(said)), "errors": "0"}
-    about |= {"failures": str(said.count("do not ship")), "skipped": str(said.count("not yet"))}
+    about = {
+        "name": fit(f"gaugeway trial {report.name}"),
+        "tests": str(len(said)),
+        "errors": str(said.count("not yet")),
+    }
+    about |= {"failures": str(said.count("do not ship")), "skipped": "0"}
     suite = ET.Element("testsuite", about)
     for arm in report.arms:
         case = ET.SubElement(suite, "testcase", classname=fit(report.name), name=fit(arm.name))
         if arm.result.verdict == "do not ship":
             ET.SubElement(case, "failure", message=fit(f"worse by {arm.result.decided_by}"))
         elif arm.result.verdict == "not yet":
-            ET.SubElement(case, "skipped", message=fit(str(arm.result)))
+            ET.SubElement(case, "error", message=fit(str(arm.result)))
     root = ET.Element("testsuites", about)
     root.append(suite)
     ET.indent(root)

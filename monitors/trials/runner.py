@@ -277,7 +277,7 @@ class TrialRunner:
         except CallError as error:
             self._fail(running)
             facts = judging.facts_of(work.sample, work.sample, ready.body, error.reason)
-            facts["numbers"] = {}
+            facts |= {"numbers": {}} | ({"scores": {}} if error.unread else {})
             usd = ready.usd if error.charged else 0.0
             await self._settle(running, answer, state=f"failed:{error.reason}", usd=usd, facts=facts)
             return True

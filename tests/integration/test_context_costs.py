@@ -7,9 +7,9 @@ import asyncio
 import httpx
 import pytest
 
-from gaugeway.demo.model import Model, serve
 from gaugeway.demo.rag import APP, Index, RagApp, handbook, questions
 from tests.support.product import product
+from tests.support.scripted_model import Model, serve
 
 CONFIG = """
 [[upstreams]]

@@ -207,7 +207,7 @@ def streaming(_request):
         (lambda _: error(500, "broken"), "failed:http_500", False),
         (hanging, "failed:timeout", True),
         (streaming, "failed:unreadable", True),
-        (lambda _: Reply(body=b'{"choices": []}'), "failed:no_usage", True),
+        (lambda _: Reply(body=b'{"choices": []}'), "no_answer:empty_response", True),
     ],
     ids=["fails", "hangs", "streams", "empty"],
 )
@@ -228,7 +228,7 @@ def test_a_provider_that_fails_ends_the_trial_and_harms_nobody(tmp_path, candida
     assert arm["answered"] == 0
     assert (arm["usd"] > 0.0) is costs
     answered = next(row for row in arm["result"]["metrics"] if row["metric"] == "answered")
-    assert (answered["live"], answered["candidate"]) == (1.0, 0.0)
+    assert (answered["live"], answered["candidate"]) == ((None, None) if candidate is streaming else (1.0, 0.0))
     primary = next(row for row in arm["result"]["metrics"] if row["role"] == "primary")
     assert (primary["n"], primary["candidate"]) == (0, None), "unscored is not 0"
 

@@ -306,6 +306,10 @@ def _below(usual: int) -> list[int]:
     return sorted({round(k) for k in np.linspace(1, usual - 1, wanted)}, reverse=True) if wanted > 0 else []
 
 
+_START = ("gaugeway", "trial", "start")
+_BOUNDS = ("--primary", "faithfulness", "--send", "redacted", "--usd", "5")
+
+
 def _advice(app: str, prompts: _Prompts, parameter: str, value: str, passages: Flags) -> Advice:
     candidate = f"{parameter}={value}"
     slug = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:40] or "source"
@@ -313,7 +317,7 @@ def _advice(app: str, prompts: _Prompts, parameter: str, value: str, passages: F
     return Advice(
         candidate=candidate,
         saved=prompts.cost(candidate, passages, of_all=True),
-        command=shlex.join(["gaugeway", "trial", "start", name, "--app", app, "--candidate", candidate]),
+        command=shlex.join([*_START, name, "--app", app, "--candidate", candidate, *_BOUNDS]),
         link=f"{TRIAL_PATH}?{urlencode({'app': app, parameter: value})}",
     )
 

@@ -219,3 +219,10 @@ class CaptureMarks(Answer, frozen=True):
     kind: Literal["answer", "auxiliary"]
     question: PassageMarks
     passages: Annotated[list[PassageMarks], _LIST]
+
+
+class Preferred(Answer, frozen=True):
+    """The answer to `preference`."""
+
+    reason: Text
+    better: Literal["first", "second", "equal"]

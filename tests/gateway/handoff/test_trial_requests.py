@@ -11,6 +11,7 @@ from gateway.handoff import trial_requests as module
 from gateway.handoff.trial_requests import TrialRequests
 from gaugeway.exchange import GENERATION_ROUTES, Recording
 from gaugeway.records import Sample
+from gaugeway.redaction import Redactor
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.sqlite.documents import SQLiteDocuments
 from gaugeway.storage.trials import MAX_REQUEST_BYTES, MAX_WAITING, Trials, sealer
@@ -264,10 +265,32 @@ async def test_a_trial_is_seen_when_it_starts_and_when_it_ends(tmp_path):
         await gateway.trials.end("t", "stopped", time.time())
         await gateway.requests.sync()
         await gateway.take((recording(3), sample(3)))
-        assert (await gateway.kept(), await gateway.left_out()) == ({}, {})
+        assert (await gateway.kept(), await gateway.left_out()) == ({}, {"ended": 1})
 
 
 async def until(is_so):
     async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110 - a log line sets no event
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("more", "left_out"),
+    [
+        ({"api_key": "sk-own"}, {"credentials": 1}),
+        ({"password": "hunter2"}, {"credentials": 1}),
+        ({"mcp_servers": [{"url": "https://x.example", "authorization_token": "t"}]}, {"credentials": 1}),
+        ({"extra_headers": {"x": "y"}}, {"credentials": 1}),
+        ({"api_base": "https://elsewhere.example/v1"}, {"credentials": 1}),
+        ({"metadata": {"jane.roe@example.com": "x"}}, {"redacted": 1}),
+        ({"max_tokens": 9, "user": "u1", "metadata": {"tier": "gold"}}, {}),
+        ({"tools": [{"function": {"name": "f", "parameters": {"properties": {"token": {"type": "string"}}}}}]}, {}),
+    ],
+)
+async def test_a_credential_or_a_persons_name_for_a_member_is_never_kept(tmp_path, more, left_out):
+    body = {"model": "m", "messages": [{"role": "user", "content": "Why?"}]} | more
+    redact = Redactor(("email",), (), "k").redact
+    async with Gateway(tmp_path, redact=lambda _: redact) as gateway:
+        await gateway.begin(trial())
+        await gateway.take((recording(0, body=json.dumps(body).encode()), sample(0)))
+        assert (await gateway.left_out(), len(await gateway.kept())) == (left_out, 0 if left_out else 1)

@@ -106,12 +106,12 @@ def test_candidates_are_written_as_keys_and_values(run, tmp_path, monkeypatch):
     (tmp_path / "prompt.txt").write_text("Be brief.")
     candidate = (
         *("name=one", "upstream=other", "model=candidate-1", "params.temperature=0", 'params.stop=["x"]'),
-        *("params.user=ana", "max_contexts=3", "drop_source=a.md", f"system_prompt={tmp_path / 'prompt.txt'}"),
+        *("params.seed=7", "max_contexts=3", "drop_source=a.md", f"system_prompt={tmp_path / 'prompt.txt'}"),
         *("name=two", "base_url=http://127.0.0.1:7/v1", "api_key=${OWN_KEY}", "price.input=1", "price.output=2.5"),
     )
     start(run, candidate=candidate)
     one, two = stored(tmp_path, lambda trials: trials.get("t")).trial.arms
-    assert one.params == {"temperature": 0, "stop": ["x"], "user": "ana"}
+    assert one.params == {"temperature": 0, "stop": ["x"], "seed": 7}
     assert (one.name, one.max_contexts, one.drop_source, one.system_prompt) == ("one", 3, "a.md", "Be brief.")
     assert (two.name, two.base_url, two.api_key, two.price.output) == (
         "two",
@@ -162,7 +162,7 @@ def test_a_gate_does_not_wait_for_ever(run, tmp_path):
     start(run)
     assert "Not decided yet" in run("gate", "t", "--timeout", "1s", code=2)
     run("stop", "t")
-    assert "Not decided yet" in run("gate", "t", "--timeout", "1h", code=2)
+    assert "Not decided: the trial ended (stopped)" in run("gate", "t", "--timeout", "1h", code=2)
     assert "there is no trial gone" in run("gate", "gone", code=2)
     assert "a report ends in" in run("gate", "t", "--output", tmp_path / "a.pdf", code=2)
     assert run("gate", "t", "--timeout", "soon", code=2)

@@ -204,7 +204,10 @@ def test_advice_says_what_was_not_tried_and_how_to_try_it():
         "USD per 1,000 answers). 0.0 % [0.0 to 13.9] of 30 answers rested on passages 2-3, by the claims that a judge "
         "found supported; 0.0 % [0.0 to 13.9] had a claim that rested on nothing else. Not tried yet: start a trial."
     )
-    assert keep_one.command == "gaugeway trial start contexts-1 --app shop --candidate max_contexts=1"
+    assert keep_one.command == (
+        "gaugeway trial start contexts-1 --app shop --candidate max_contexts=1"
+        " --primary faithfulness --send redacted --usd 5"
+    )
     assert keep_one.link == "/trials/new?app=shop&max_contexts=1"
     assert without.text.startswith("Leaving out it's & old.md saves 25.0 %")
     assert without.command.startswith("gaugeway trial start without-it-s-old-md --app shop --candidate 'drop_source=")

@@ -140,10 +140,6 @@ async def test_who_cannot_be_reached_did_not_charge():
         (Reply(body=b"<html>"), "unreadable", True),
         (Reply(body=b"\xff"), "unreadable", True),
         (Reply(body=b"[" * 100_000), "unreadable", True),
-        (Reply(body=b"[]"), "no_usage", True),
-        (Reply(body=b'{"choices":[{"message":{"content":"So."}}]}'), "no_usage", True),
-        (Reply(body=b'{"choices":[{"message":{"content":"So."}}],"usage":{}}'), "no_usage", True),
-        (Reply(body=b'{"choices":[],"usage":{"prompt_tokens":"9","completion_tokens":-1}}'), "no_usage", True),
         (Reply(content="x" * (module.MAX_RESPONSE_BYTES + 1)), "too_large", True),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -152,6 +148,22 @@ async def test_a_failure_has_a_reason_and_says_whether_it_may_cost(reply, reason
     with LLMServer(reply) as server, pytest.raises(CallError, match=rf"^{reason}$") as failed:
         await asked(server)
     assert failed.value.charged == charged
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b'{"choices":[{"message":{"content":"So."}}]}',
+        b'{"choices":[{"message":{"content":"So."}}],"usage":{}}',
+        b'{"choices":[],"usage":{"prompt_tokens":"9","completion_tokens":-1}}',
+        b'{"choices":[{"message":{"content":"So."}}],"usage":{"prompt_tokens":0,"completion_tokens":0}}',
+    ],
+)
+async def test_an_answer_whose_cost_is_not_said_costs_what_was_reserved(body):
+    with LLMServer(Reply(body=body)) as server:
+        response, usd = await asked(server)
+    assert (response.text, usd) == ("So." if b"So." in body else "", 1.0)
 
 
 async def test_a_call_that_takes_too_long_may_cost():

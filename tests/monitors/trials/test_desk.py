@@ -147,3 +147,16 @@ async def test_trials_of_the_configuration_start_once(tmp_path):
         await begin(trials, [{"name": "u", "arms": [MODEL]}], config, EVERY)
     assert desk.upstreams_of(config).keys() == {"live", "other"}
     await trials.aclose()
+
+
+@pytest.mark.parametrize("name", ["model", "n", "stream", "messages", "api_key", "base_url", "fallbacks", "metadata"])
+def test_an_arm_changes_only_members_that_neither_redirect_nor_multiply_what_is_sent(monkeypatch, name):
+    monkeypatch.setenv("CANDIDATE", "sk")
+    with pytest.raises(ConfigError, match=rf"arms.candidate.params.{name}: a trial cannot change it"):
+        checked(trial(primary="spoken", arms=(arm(HERE, params={name: 1}),)), CONFIG, EVERY)
+
+
+def test_an_address_holds_no_password(monkeypatch):
+    monkeypatch.setenv("CANDIDATE", "sk")
+    with pytest.raises(ConfigError, match="must not contain a user or a password"):
+        checked(trial(primary="spoken", arms=(arm("http://user:secret@127.0.0.1:9/v1"),)), CONFIG, EVERY)

@@ -66,12 +66,22 @@ async def test_an_unscored_answer_is_counted_and_is_no_pair(tmp_path):
     assert one.facts["scores"]["answered"] == [1.0, 1.0]
 
 
+async def test_an_answer_that_cannot_be_read_is_paid_for_and_says_nothing_of_its_quality(tmp_path):
+    with LLMServer(Reply(body=b"data: {}")) as server:
+        async with Bench(tmp_path, server.url) as bench:
+            await bench.start()
+            await bench.add(1)
+            await bench.run()
+            (one,) = await bench.answers()
+    assert (one.state, one.facts["scores"]) == ("failed:unreadable", {})
+    assert one.usd > CALL_USD
+
+
 @pytest.mark.parametrize(
     ("reply", "state", "usd"),
     [
         (Reply(status=400), "failed:http_400", 0.0),
         (Reply(status=302, headers={"location": "http://127.0.0.1:9/"}), "failed:http_302", 0.0),
-        (Reply(body=b"<html>"), "failed:unreadable", None),
         (Reply(content="0.5", finish_reason="length"), "no_answer:truncated_response", CALL_USD),
         (Reply(refusal="No."), "no_answer:refusal", CALL_USD),
         (Reply(content=""), "no_answer:empty_response", CALL_USD),
