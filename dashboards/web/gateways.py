@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -359,9 +360,7 @@ class TrafficReader:
             self._known = self._snapshots[-1][0], now
         elif self._known is not None:
             at, known = self._known
-            return msgspec.structs.replace(
-                known, age_s=self._clock() - at, silent=bool(self._snapshots) and not now.gateways
-            )
+            return replace(known, age_s=self._clock() - at, silent=bool(self._snapshots) and not now.gateways)
         return now
 
     async def read(self) -> None:
