@@ -68,4 +68,4 @@ def test_the_passages_of_an_app_have_tokens_a_price_and_answers_that_rest_on_the
     assert "Not tried yet: start a trial." in page
     assert "partly estimated" in page
     assert "What the context costs" in page
-    assert f"gaugeway trial start contexts-1 --app {APP} --candidate max_contexts=1" in page
+    assert f"/trials/new?app={APP}&amp;max_contexts=1" in page

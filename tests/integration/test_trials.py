@@ -143,7 +143,9 @@ def test_a_candidate_is_judged_on_live_questions(tmp_path, right, verdict, code)
         stored = b"".join(path.read_bytes() for path in running.data.glob("*.db*"))
         metrics = running.get("/api/metrics")
     assert found["verdict"] == verdict, found
-    assert (gate.returncode, found["left_out"]) == (code, {}), gate.stderr
+    assert gate.returncode == code, gate.stderr
+    assert sum(found["left_out"].values()) + found["arms"][0]["tried"] <= 400
+    assert set(found["left_out"]) <= {"ended"}
     assert f'failures="{code}"' in (tmp_path / "gate.xml").read_text()
     (arm,) = found["arms"]
     assert (arm["host"], arm["not_answered"]) == (other.url.split("/")[2], {})
