@@ -24,7 +24,7 @@ def sentence_of(report: TrialReport) -> str:
         return f"The switch made the answers of {app} worse ({by})" if is_worse else f"The switch of {app} did no harm"
     if report.verdict == "ship":
         arm = next(arm for arm in report.arms if arm.result.verdict == "ship")
-        more = f"worse by less than {report.margin:g}, if at all"
+        more = f"not worse by more than {report.margin:g}"
         if arm.result.superior or arm.result.equal:
             more = "better" if arm.result.superior else f"within {report.margin:g} of the live ones"
         return f"Ship {arm.name}: its answers to the questions of {app} are {more}"
