@@ -201,7 +201,7 @@ async def test_a_candidate_that_only_fails_ends_the_trial(tmp_path):
 
 
 async def test_many_calls_that_are_refused_at_once_are_one_failure(tmp_path):
-    with LLMServer(Reply(content="0.5"), Reply(status=429)) as server:
+    with LLMServer(Reply(content="0.5"), Reply(status=429, delay_s=1.0)) as server:
         async with Bench(tmp_path, server.url) as bench:
             await bench.start()
             await bench.add(99)
