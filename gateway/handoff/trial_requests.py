@@ -23,6 +23,8 @@ EVERY_S = 3.0
 MAX_PENDING_BYTES = 16 * 1024 * 1024
 """Requests held until the store has them."""
 _WITHIN_S = 10.0
+_AHEAD, _BURST, _BURST_S = 2.0, 50.0, 20.0
+"""Requests kept for each that a trial sends, and how many at once: at least so many, or those of so many seconds."""
 _ROUTES = GENERATION_ROUTES - DECISION_ROUTES
 _HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
 _OUR_MEMBER = "gaugeway"
@@ -48,6 +50,8 @@ class TrialRequests:
         self._pending: deque[tuple[Trial, Recording, Sample]] = deque()
         self._bytes = 0
         self._left_out: dict[str, Counter[str]] = {}
+        self._turns: dict[str, tuple[float, float]] = {}
+        """By trial: when its turns were counted, and how many were left."""
         self._wake, self._closing = asyncio.Event(), False
         self._outage = Outage(_log)
         self._task: asyncio.Task[None] | None = None
@@ -65,6 +69,8 @@ class TrialRequests:
             size = len(recording.request_body or b"")
             if reason is None and size > MAX_REQUEST_BYTES:
                 reason = "too_large"
+            if reason is None and not self._has_turn(trial):
+                reason = "no_room"
             if reason is None and (len(self._pending) >= MAX_WAITING or self._bytes + size > MAX_PENDING_BYTES):
                 reason = "no_room"
             if reason is not None:
@@ -73,6 +79,14 @@ class TrialRequests:
             self._pending.append((trial, recording, sample))
             self._bytes += size
             self._wake.set()
+
+    def _has_turn(self, trial: Trial) -> bool:
+        """Whether a trial may be given one more request: twice as many as it sends, however much traffic there is."""
+        now, most = time.monotonic(), max(_BURST, _BURST_S * trial.per_second)
+        at, left = self._turns.get(trial.name, (now, most))
+        left = min(most, left + (now - at) * _AHEAD * trial.per_second)
+        self._turns[trial.name] = now, left - 1.0 if left >= 1.0 else left
+        return left >= 1.0
 
     async def aclose(self) -> None:
         """Keep what is pending, and close the store."""
@@ -103,6 +117,9 @@ class TrialRequests:
         now = time.time()
         if found is not None:
             self._running = [stored.trial for stored in found if stored.state == "running"]
+            self._turns = {
+                name: turns for name, turns in self._turns.items() if name in {t.name for t in self._running}
+            }
         while self._pending:
             trial, recording, sample = self._pending[0]
             kept = await asyncio.to_thread(_kept, trial, recording, self.redact(sample.app))

@@ -85,11 +85,18 @@ async def test_no_trial_keeps_nothing(tmp_path):
 
 async def test_about_the_share_that_a_trial_asks_for_is_kept_and_two_trials_choose_apart(tmp_path):
     async with Gateway(tmp_path) as gateway:
-        await gateway.begin(trial(rate=0.3), trial("other", rate=0.3))
+        await gateway.begin(trial(rate=0.3, per_second=100.0), trial("other", rate=0.3, per_second=100.0))
         await gateway.take(*((recording(n), sample(n)) for n in range(300)))
         chosen = {name: {x for t, x in await gateway.kept() if t == name} for name in ("t", "other")}
         assert 60 <= len(chosen["t"]) <= 120
         assert chosen["t"] != chosen["other"]
+
+
+async def test_no_more_is_read_and_kept_than_a_trial_can_send_however_much_traffic_there_is(tmp_path):
+    async with Gateway(tmp_path) as gateway:
+        await gateway.begin(trial(per_second=0.001))
+        await gateway.take(*((recording(n), sample(n)) for n in range(300)))
+        assert (len(await gateway.kept()), await gateway.left_out()) == (50, {"no_room": 250})
 
 
 @pytest.mark.parametrize(
