@@ -78,7 +78,6 @@ class TrialRequests:
                 continue
             self._pending.append((trial, recording, sample))
             self._bytes += size
-            self._wake.set()
 
     def _has_turn(self, trial: Trial) -> bool:
         """Whether a trial may be given one more request: twice as many as it sends, however much traffic there is."""
