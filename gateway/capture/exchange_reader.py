@@ -107,7 +107,7 @@ class Capture:
 
     def _session(self, recording: Recording) -> str | None:
         """The session that the explicit channel or a header names; the body is not decoded for this decision."""
-        headers = _text_headers(recording.request_headers)
+        headers = text_headers(recording.request_headers)
         return session_of(headers, {}, recording.explicit, self.conversations.session_headers)
 
     def _samples_whole(self, exchange: Exchange) -> bool:
@@ -254,12 +254,12 @@ def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESS
 
     Raises ValueError when a body that should be JSON is not, or cannot be decompressed.
     """
-    headers = _text_headers(recording.request_headers)
+    headers = text_headers(recording.request_headers)
     sent = _plain(recording.request_body or b"", headers, limit)
     request_body = _json_object(sent, "request")
     if _CRLF in sent:
         _unify_line_breaks(request_body)
-    response_headers = _text_headers(recording.response_headers)
+    response_headers = text_headers(recording.response_headers)
     request = Request(route=recording.route, headers=headers, body=request_body, explicit=recording.explicit)
     received = b"".join(recording.chunks)
     answer = _plain(received, response_headers, limit)
@@ -472,7 +472,8 @@ def _leniently(body: bytes, whose: str) -> Any:
     return value
 
 
-def _text_headers(headers: Headers) -> dict[str, str]:
+def text_headers(headers: Headers) -> dict[str, str]:
+    """Return headers as texts, by lower-case names."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 

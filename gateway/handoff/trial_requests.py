@@ -7,9 +7,10 @@ import logging
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from gateway.capture.exchange_reader import text_headers
 from gateway.http import encoding, lenient_json
 from gaugeway.exchange import DECISION_ROUTES, GENERATION_ROUTES, Recording
 from gaugeway.records import Sample
@@ -17,6 +18,7 @@ from gaugeway.runtime.logs import Outage
 from gaugeway.runtime.tasks import happens_within, spawn
 from gaugeway.sampling import keep
 from gaugeway.storage.engines.failures import FAILURES, Unsupported, encoded
+from gaugeway.storage.erase import texts_in
 from gaugeway.storage.trials import MAX_REQUEST_BYTES, MAX_WAITING, Kept, Trial, Trials, sealer
 
 EVERY_S = 3.0
@@ -52,7 +54,7 @@ class TrialRequests:
         self._left_out: dict[str, Counter[str]] = {}
         self._turns: dict[str, tuple[float, float]] = {}
         """By trial: when its turns were counted, and how many were left."""
-        self._wake, self._closing = asyncio.Event(), False
+        self._closing = asyncio.Event()
         self._outage = Outage(_log)
         self._task: asyncio.Task[None] | None = None
 
@@ -69,9 +71,8 @@ class TrialRequests:
             size = len(recording.request_body or b"")
             if reason is None and size > MAX_REQUEST_BYTES:
                 reason = "too_large"
-            if reason is None and not self._has_turn(trial):
-                reason = "no_room"
-            if reason is None and (len(self._pending) >= MAX_WAITING or self._bytes + size > MAX_PENDING_BYTES):
+            is_full = len(self._pending) >= MAX_WAITING or self._bytes + size > MAX_PENDING_BYTES
+            if reason is None and (is_full or not self._has_turn(trial)):
                 reason = "no_room"
             if reason is not None:
                 self._count(trial, reason)
@@ -89,15 +90,13 @@ class TrialRequests:
 
     async def aclose(self) -> None:
         """Keep what is pending, and close the store."""
-        self._closing = True
-        self._wake.set()
+        self._closing.set()
         if self._task is not None:
             await self._task
         await self._trials.aclose()
 
     async def _run(self) -> None:
         while True:
-            self._wake.clear()
             try:
                 async with asyncio.timeout(_WITHIN_S):
                     await self.sync()
@@ -106,9 +105,9 @@ class TrialRequests:
                 return
             except (*FAILURES, TimeoutError) as error:
                 self._outage.begin("requests are not kept for trials: %s: %s", type(error).__name__, error)
-            if self._closing:
+            if self._closing.is_set():
                 return
-            await happens_within(self._wake, self._every_s)
+            await happens_within(self._closing, self._every_s)
 
     async def sync(self) -> None:
         """Read which trials run, and write what is pending. Raises what the documents raise."""
@@ -136,7 +135,7 @@ class TrialRequests:
 
 def _kept(trial: Trial, recording: Recording, redact: Callable[[str], str] | None) -> Kept | str:
     """Return the request as it is kept, or why it is not."""
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in recording.request_headers}
+    headers = text_headers(recording.request_headers)
     try:
         sent = recording.request_body or b""
         if (coding := headers.get("content-encoding")) is not None:
@@ -146,7 +145,7 @@ def _kept(trial: Trial, recording: Recording, redact: Callable[[str], str] | Non
         body.pop(_OUR_MEMBER, None)
         if _has_credentials(body):
             return "credentials"
-        if trial.send == "redacted" and redact is not None and any(redact(text) != text for text in _texts(body)):
+        if trial.send == "redacted" and redact is not None and any(redact(text) != text for text in texts_in(body)):
             return "redacted"
         text, seal = encoded(body).decode(), None
     except (ValueError, RecursionError):
@@ -157,14 +156,6 @@ def _kept(trial: Trial, recording: Recording, redact: Callable[[str], str] | Non
         text = seal.encrypt(text.encode()).decode()
     shown = {name: value for name, value in headers.items() if name in _HEADERS}
     return Kept(route=recording.route, body=text, headers=shown, sealed=seal is not None)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in (*value, *value.values()) if isinstance(value, dict) else value:
-            yield from _texts(item)
 
 
 def _has_credentials(value: Any) -> bool:

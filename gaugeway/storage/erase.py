@@ -33,12 +33,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
             sample = payload
         if not isinstance(sample, dict):
             given = [condition for condition in (self.app, self.session, self.match) if condition is not None]
-            return all(_within(condition, _texts(sample)) for condition in given)
+            return all(_within(condition, texts_in(sample)) for condition in given)
         if self.app is not None and sample.get("app", "default") != self.app:
             return False
         if self.session is not None and sample.get("session") != self.session:
             return False
-        return self.match is None or _within(self.match, _texts(sample))
+        return self.match is None or _within(self.match, texts_in(sample))
 
     def meets_supplement(self, payload: str) -> bool:
         """Whether a supplement is meant by itself: its text has `match`. It knows neither app nor session."""
@@ -94,13 +94,14 @@ def _plain(text: str) -> str:
     return nfkc(text).casefold()
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in a decoded JSON value, the names of members included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for name, item in value.items():
             yield name
-            yield from _texts(item)
+            yield from texts_in(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from texts_in(item)

@@ -37,6 +37,7 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 """Requests of all trials that wait to be sent, and their bytes."""
 MAX_REQUEST_BYTES = 2 * 1024 * 1024
 _SPARE = 1.25
+"""What is reserved for judging, as a multiple of the dearest exchange so far."""
 WAITS_S = 3600.0
 """How long a request waits; then it is deleted unsent."""
 
@@ -115,13 +116,12 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             or not all(map(_NAME.fullmatch, names)),
             "until: lies in the past": self.until <= self.started_at,
         }
-        wrong |= {
-            f"arms.{arm.name}.params.{name}: a trial cannot change it; it can change {', '.join(sorted(_PARAMS))}": True
-            for arm in self.arms
-            for name in arm.params
-            if name not in _PARAMS
-        }
-        return [problem for problem, is_so in wrong.items() if is_so]
+        fixed = [f"{arm.name}.params.{name}" for arm in self.arms for name in arm.params if name not in _PARAMS]
+        able = ", ".join(sorted(_PARAMS))
+        return [
+            *(problem for problem, is_so in wrong.items() if is_so),
+            *(f"arms.{name}: a trial cannot change it; it can change {able}" for name in fixed),
+        ]
 
 
 class StoredTrial(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ class _Running:
     answers: int = 0
     not_before: dict[str, float] = field(default_factory=dict)
     recovered_at: float = 0.0
-    look_after: int = 0
+    next_look: int = 0
     backoff: Backoff = field(default_factory=lambda: Backoff(*_BACKOFF_S))
     why: str = ""
 
@@ -183,9 +183,9 @@ class TrialRunner:
                     # what was reserved for the answer counts as spent
                     lost = msgspec.structs.replace(answer, state="lost", at=now, judge_usd=0.0)
                     await self._trials.settle(trial.name, lost)
-        if not why and running.answers >= running.look_after:
+        if not why and running.answers >= running.next_look:
             answers = await self._trials.answers(trial.name)
-            running.answers, running.look_after = 0, max(_LOOK_EVERY, len(answers) // _GROWTH)
+            running.answers, running.next_look = 0, max(_LOOK_EVERY, len(answers) // _GROWTH)
             results = await asyncio.to_thread(results_of, trial, answers, self._catalogue)
             said = {result.verdict for result in results.values()}
             if "not yet" not in said:
@@ -274,21 +274,18 @@ class TrialRunner:
         usd = ready.usd
         try:
             response, usd = await ask(client, arm, work.kept, ready, key=key or "", timeout_s=trial.timeout_s)
+            running.failures = 0
+            running.backoff.reset()
+            await self._judge(running, answer, work, (ready, response, usd, time.perf_counter() - began))
+        except BusyError:
+            raise
         except CallError as error:
             self._fail(running)
             facts = judging.facts_of(work.sample, work.sample, ready.body, error.reason)
             facts |= {"numbers": {}} | ({"scores": {}} if error.unread else {})
             usd = ready.usd if error.charged else 0.0
             await self._settle(running, answer, state=f"failed:{error.reason}", usd=usd, facts=facts)
-            return True
-        except asyncio.CancelledError:
-            await self._settle(running, answer, state="lost", usd=ready.usd, facts={})
-            raise
-        running.failures = 0
-        running.backoff.reset()
-        try:
-            await self._judge(running, answer, work, (ready, response, usd, time.perf_counter() - began))
-        except BaseException:
+        except BaseException:  # a stop too: the claim is settled as lost, which is counted, with what was paid
             await self._settle(running, answer, state="lost", usd=usd, facts={})
             raise
         return True

@@ -213,7 +213,7 @@ def streaming(_request):
     ],
     ids=["fails", "hangs", "streams", "empty"],
 )
-def test_a_provider_that_fails_ends_the_trial_and_harms_nobody(tmp_path, candidate, reason, costs):
+def test_a_provider_that_fails_ends_the_trial_and_no_request_fails(tmp_path, candidate, reason, costs):
     with (
         LLMServer(answering(0.7)) as live,
         LLMServer(candidate) as other,
