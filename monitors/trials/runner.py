@@ -168,9 +168,18 @@ class TrialRunner:
         for name in [name for name in self._running if name not in now]:
             self._ending |= {*self._running.pop(name).tasks.values()}  # what was sent is paid for, and still counts
         self._ending = {task for task in self._ending if not task.done()}
+        if now:
+            self._opened()  # when a trial starts, not at its first call
         for name, trial in now.items():
             if name not in self._running or self._running[name].trial != trial:
                 self._running[name] = _Running(trial)
+
+    def _opened(self) -> httpx.AsyncClient:
+        """The client of all calls. To open it takes a quarter of a second of processor time."""
+        import httpx  # noqa: PLC0415 - most monitors run no trial
+
+        self._client = self._client or httpx.AsyncClient(follow_redirects=False)
+        return self._client
 
     async def _keep_up(self, running: _Running, now: float) -> None:
         """End a trial that is over; settle claims that nobody works on any more; look at the result."""
@@ -245,7 +254,7 @@ class TrialRunner:
                 await self._trials.release(trial.name, arm.name, work.exchange)
                 self._pause(running, error)
                 return
-        await self._trials.drop(trial.name, [work.exchange])
+        await self._trials.drop([(trial.name, work.exchange)])
 
     def _pause(self, running: _Running, error: BusyError) -> None:
         """Send nothing for a while; the calls at once that meet the same refusal are one failure."""
@@ -265,15 +274,12 @@ class TrialRunner:
             running.why = claim
         if claim != "claimed":
             return claim == "taken"
-        import httpx  # noqa: PLC0415 - most monitors run no trial
-
         key = self._gates.key(arm.api_key)
-        client = self._client = self._client or httpx.AsyncClient(follow_redirects=False)
         began = time.perf_counter()
         answer = Answer(arm=arm.name, exchange=work.exchange, state="lost", at=0.0, usd=0.0, judge_usd=0.0, facts={})
         usd = ready.usd
         try:
-            response, usd = await ask(client, arm, work.kept, ready, key=key or "", timeout_s=trial.timeout_s)
+            response, usd = await ask(self._opened(), arm, work.kept, ready, key=key or "", timeout_s=trial.timeout_s)
             running.failures = 0
             running.backoff.reset()
             await self._judge(running, answer, work, (ready, response, usd, time.perf_counter() - began))
@@ -331,7 +337,7 @@ class TrialRunner:
 
     async def _give_up(self, trial: Trial, exchange: str, reason: str) -> None:
         self._count(trial, reason)
-        await self._trials.drop(trial.name, [exchange])
+        await self._trials.drop([(trial.name, exchange)])
 
     def _count(self, trial: Trial, reason: str) -> None:
         self._left_out.setdefault(trial.name, Counter())[reason] += 1

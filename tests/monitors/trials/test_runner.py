@@ -326,9 +326,9 @@ async def test_what_cannot_be_tried_is_counted(tmp_path, monkeypatch):
         async with Bench(tmp_path, server.url) as bench:
             await bench.start()
             await bench.add(1, body=json.dumps({"messages": [], "n": 2}))
-            await bench.trials.keep("t", "never", Kept(route="completions", body="{}"), bench.now)
+            await bench.trials.keep([("t", "never", Kept(route="completions", body="{}"))], bench.now)
             await bench.add(2)
-            await bench.trials.keep("t", "x2", Kept(route="completions", body="gAAA", sealed=True), bench.now)
+            await bench.trials.keep([("t", "x2", Kept(route="completions", body="gAAA", sealed=True))], bench.now)
             await bench.run(ticks=3)
             bench.now += 900.0
             await bench.run(ticks=3)
@@ -357,7 +357,7 @@ async def test_a_sealed_request_opens_with_the_key_and_one_of_another_key_stops_
             await bench.start(send="original")
             await bench.add(1, 2)
             kept = Kept(route="chat_completions", body=sealed, sealed=True)
-            await bench.trials.keep("t", "x1", kept, bench.now)
+            await bench.trials.keep([("t", "x1", kept)], bench.now)
             await bench.run(ticks=8)
             exchanges = {one.exchange for one in await bench.answers()}
             left = (await bench.trials.get("t")).left_out
