@@ -22,6 +22,7 @@ from gaugeway.settings.shared import PriceTable
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Store
 from gaugeway.storage.trials import WAITS_S, Answer, Arm, Kept, StoredTrial, Trial, Trials, sealer
+from gaugeway.text.topics import TopicModel, fit_topics
 from monitors.analysis.trial_result import TrialResult
 from monitors.metrics.registry import Catalogue
 from monitors.trials import judging
@@ -37,6 +38,8 @@ _STORED_WITHIN_S, _JUDGED_WITHIN_S = 900.0, 60.0
 """How long an exchange may take to be stored, and its live answer to be judged by the worker."""
 _FAILURES = 25
 """Failed calls in a row that end a trial."""
+_TOPICS_FROM = 100
+"""Answers whose questions the topics are learned from. Those that follow belong to one."""
 _ORPHANED_S = 1800.0
 """Beyond the call's timeout: after so long a claim of a process that ended counts as lost."""
 _RECOVER_EVERY_S, _RETRY_S = 60.0, 5.0
@@ -67,6 +70,7 @@ class _Running:
     not_before: dict[str, float] = field(default_factory=dict)
     recovered_at: float = 0.0
     next_look: int = 0
+    topics: TopicModel | None = None
     backoff: Backoff = field(default_factory=lambda: Backoff(*_BACKOFF_S))
     why: str = ""
 
@@ -195,6 +199,8 @@ class TrialRunner:
         if not why and running.answers >= running.next_look:
             answers = await self._trials.answers(trial.name)
             running.answers, running.next_look = 0, max(_LOOK_EVERY, len(answers) // _GROWTH)
+            if running.topics is None and len(answers) >= _TOPICS_FROM:
+                running.topics = await self._topics(answers)
             results = await asyncio.to_thread(results_of, trial, answers, self._catalogue)
             said = {result.verdict for result in results.values()}
             if "not yet" not in said:
@@ -202,6 +208,13 @@ class TrialRunner:
         if why:
             _log.info("trial %s ends: %s", trial.name, why)
             await self._trials.end(trial.name, why, now)
+
+    async def _topics(self, answers: Sequence[Answer]) -> TopicModel | None:
+        """Learn the topics of a trial's first questions: of the same ones after a restart, and without any score."""
+        learned = dict.fromkeys(answer.exchange for answer in answers if answer.state != "sending")
+        samples = await self._store.samples([*learned][:_TOPICS_FROM])
+        questions = {name: sample.question for name, sample in samples.items() if sample.question}
+        return await asyncio.to_thread(fit_topics, questions)
 
     async def _begin(self, running: _Running, exchange: str, since: float, kept: Kept, now: float) -> None:
         """Begin an exchange whose turn has come."""
@@ -287,7 +300,7 @@ class TrialRunner:
             raise
         except CallError as error:
             self._fail(running)
-            facts = judging.facts_of(work.sample, work.sample, ready.body, error.reason)
+            facts = judging.facts_of(work.sample, work.sample, ready.body, error.reason, running.topics)
             facts |= {"numbers": {}} | ({"scores": {}} if error.unread else {})
             usd = ready.usd if error.charged else 0.0
             await self._settle(running, answer, state=f"failed:{error.reason}", usd=usd, facts=facts)
@@ -314,7 +327,7 @@ class TrialRunner:
                 cost_usd=usd,
             )
         )
-        facts = judging.facts_of(live, candidate, ready.body, why_not)
+        facts = judging.facts_of(live, candidate, ready.body, why_not, running.topics)
         judge_usd = 0.0
         if why_not is None:
             metrics = judging.metrics_of(trial, self._catalogue)
