@@ -29,6 +29,16 @@ def passage_names(sample: Sample, *, salt: str) -> tuple[str, ...]:
     return tuple(_name(context, sample.app, salt=salt, with_id=not counted) for context in contexts)
 
 
+def passage_origins(sample: Sample, *, salt: str) -> tuple[str, ...]:
+    """Return the source of each passage whose name is its id: the file of a chunk, the site of a page; "" for others.
+
+    A source that breaks has a passage or two of each id, so both are compared.
+    """
+    names = passage_names(sample, salt=salt)
+    origins = [_bounded(_unlike_a_hash((context.source or "").strip())) for context in sample.contexts]
+    return tuple("" if origin == name else origin for origin, name in zip(origins, names, strict=True))
+
+
 def id_or_source_of(name: str) -> str | None:
     """Return the id or source that a passage's name stands for; None for a hash, which stands for a text.
 

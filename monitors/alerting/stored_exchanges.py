@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gaugeway.records import Evaluation, Example, Sample, Score
 from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.stores import Point, Store
-from gaugeway.text.passage_identity import passage_names
+from gaugeway.text.passage_identity import passage_names, passage_origins
 from monitors.alerting.causes import Passages
 from monitors.alerting.causes.steps import FallenStep, Retrieved, Step, fallen_step
 from monitors.alerting.stream import usable
@@ -121,7 +121,7 @@ def _rates(metric: str, side: Iterable[Point]) -> dict[str, float]:
 
 
 def _passages(sample: Sample, evaluations: Iterable[Evaluation], *, quote: bool, salt: str) -> Passages | None:
-    known = passage_names(sample, salt=salt)
+    known = (*passage_names(sample, salt=salt), *passage_origins(sample, salt=salt))
     names = frozenset(name if quote else _hashed(name, salt) for name in known if name)
     verdicts = passage_verdicts(evaluations)
     contradicted = None if verdicts is None else verdicts.any_contradiction

@@ -118,7 +118,7 @@ def units_of(streams: Iterable[StreamStatus]) -> list[Unit]:
 def alert_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/alerts` and of the runbooks."""
     reports = IncidentReports(
-        site.insight.store, names=site.sources.names, passing=site.sources.passing, clock=site.clock
+        site.insight.store, names=site.sources.all_names, passing=site.sources.passing, clock=site.clock
     )
 
     @get("/alerts")

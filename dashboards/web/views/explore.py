@@ -205,7 +205,7 @@ class Explorer:
 
     def __init__(self, site: Site) -> None:
         self.store = site.insight.store
-        self.names = site.sources.names
+        self.names = site.sources.all_names
         self.passing = site.passing
         self.topics = TopicReports(self.store, clock=site.clock)
         self.grouping = Grouping(self.store, self.topics, self.names, self.passing)

@@ -16,7 +16,7 @@ from gaugeway.records import Evaluation, Sample
 from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
-from gaugeway.text.passage_identity import passage_names
+from gaugeway.text.passage_identity import passage_names, passage_origins
 from gaugeway.text.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.captured import check_metric
@@ -54,6 +54,7 @@ class _Remembered:
     settled: bool
     question: str
     passages: tuple[str, ...]
+    origins: tuple[str, ...]
     verdicts: PassageVerdicts | None
     declined: bool
     found_nothing: bool
@@ -98,6 +99,14 @@ class SourceReports:
     def names(self, sample: Sample) -> tuple[str, ...]:
         """Return the name of each passage of a sample, as reports have it."""
         return passage_names(sample, salt=self._salt)
+
+    def origins(self, sample: Sample) -> tuple[str, ...]:
+        """Return the source of each passage of a sample that its name does not say."""
+        return passage_origins(sample, salt=self._salt)
+
+    def all_names(self, sample: Sample) -> tuple[str, ...]:
+        """Return the names of the passages of a sample, and of what they come from."""
+        return (*self.names(sample), *self.origins(sample))
 
     @property
     def passing(self) -> Passings:
@@ -197,6 +206,7 @@ class SourceReports:
             settled=now - sample.started_at > SETTLED_S,
             question=question[:_LONGEST_QUESTION],
             passages=self.names(sample),
+            origins=self.origins(sample),
             verdicts=passage_verdicts(evaluations),
             declined=is_declined(sample, evaluations),
             found_nothing=sample.context_source != "none" and not sample.contexts,
@@ -240,6 +250,7 @@ def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExc
         model=point.model,
         rate=point.rate,
         passages=seen.passages,
+        origins=seen.origins,
         question=seen.question,
         cluster=point.cluster,
         score=on_scale(point.value, flipped=flipped) if usable(point) and point.value is not None else None,

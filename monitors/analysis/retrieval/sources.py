@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import NamedTuple
 
 from monitors.analysis.retrieval.passage_use import PassageUse
@@ -34,7 +35,7 @@ PERIODS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievedExchange:
-    """One exchange with the names of its passages, one each, "" for one without a name.
+    """One exchange with the names of its passages, one each, "" for one without a name, and their `origins`.
 
     `score`, in [0, 1], is the metric's on the "higher is better" scale, None without one; `passed` compares it with the
     metric's threshold. `rate` is the probability, in (0, 1], with which the metric was computed for the exchange.
@@ -58,6 +59,16 @@ class RetrievedExchange:
     declined: bool = False
     found_nothing: bool = False
     use: PassageUse | None = None
+    origins: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The names of its passages and of what they come from."""
+        return frozenset((*self.passages, *self.origins)) - {""}
+
+    def places_of(self, name: str) -> list[int]:
+        """Return the indexes of the passages that are called so, or come from there."""
+        return [place for place, pair in enumerate(zip_longest(self.passages, self.origins)) if name in pair]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +176,7 @@ class Scope:
 def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: float = ALPHA) -> SourceReport:
     """Build the report from the exchanges of one app; every exchange counts once for each source it got."""
     got = [exchange for exchange in exchanges if any(exchange.passages)]
-    uses = Counter(name for exchange in got for name in {*exchange.passages} - {""})
+    uses = Counter(name for exchange in got for name in exchange.sources)
     kept = sorted(uses, key=lambda name: (-uses[name], name))[:MAX_SOURCES]
     index = {name: number for number, name in enumerate(kept)}
     scored = [exchange for exchange in got if exchange.score is not None]
@@ -173,7 +184,7 @@ def reported(exchanges: Sequence[RetrievedExchange], scope: Scope, *, alpha: flo
     contrasted, means = contrast(retrievals, alpha), matched_means(retrievals)
     by_source: list[list[RetrievedExchange]] = [[] for _ in kept]
     for exchange in got:
-        for name in {*exchange.passages} & index.keys():
+        for name in exchange.sources & index.keys():
             by_source[index[name]].append(exchange)
     groups = _Groups(got)
     sources = tuple(
@@ -208,7 +219,7 @@ def _answer(exchange: RetrievedExchange, scope: Scope) -> ScoredAnswer:
         id=exchange.id,
         score=exchange.score or 0.0,
         rate=exchange.rate,
-        traits=exchange.passages,
+        traits=tuple(exchange.sources),
         stratum=(exchange.topic, exchange.model, period),
         question=name_of(exchange.cluster, QUESTION),
         session=name_of(exchange.cluster, SESSION),
@@ -235,7 +246,7 @@ def _source(
     contrasted: Contrast,
 ) -> Source:
     bad, good = ([exchange.rate for exchange in got if exchange.passed is flag] for flag in (False, True))
-    places = [(exchange, [k for k, passage in enumerate(exchange.passages) if passage == name]) for exchange in got]
+    places = [(exchange, exchange.places_of(name)) for exchange in got]
     cited = [not exchange.cited.isdisjoint(some) for exchange, some in places if exchange.cited is not None]
     against = [
         not exchange.contradicted.isdisjoint(some) for exchange, some in places if exchange.contradicted is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gaugeway.records import Context, Evaluation, Sample, Score, Skipped
-from gaugeway.text.passage_identity import LONGEST_NAME, passage_names
+from gaugeway.text.passage_identity import LONGEST_NAME, passage_names, passage_origins
 from monitors.metrics.judged.passage_verdicts import passage_verdicts
 
 
@@ -23,6 +23,18 @@ def test_an_id_comes_before_a_source_and_a_source_before_the_hash_of_a_text():
     assert found[:2] == ("chunk-7", "faq.md")
     assert found[2].startswith("text:")
     assert found[3] == ""
+
+
+def test_a_passage_with_an_id_has_its_source_as_origin_and_one_named_by_its_source_has_none():
+    contexts = (
+        Context(text="a", id="chunk-7", source=" faq.md "),
+        Context(text="b", source="faq.md"),
+        Context(text="c", id="faq.md", source="faq.md"),
+        Context(text="d", id="chunk-8"),
+        Context(text="e", id="chunk-9", source="text:3f9a"),
+    )
+    sample = Sample(id="x", started_at=0.0, app="shop", contexts=contexts, context_source="known")
+    assert passage_origins(sample, salt="s") == ("faq.md", "", "", "", "id:text:3f9a")
 
 
 def test_the_hash_of_a_text_depends_on_salt_and_app_and_not_on_spaces():

@@ -52,6 +52,25 @@ def test_each_source_has_its_uses_citations_and_contradictions():
     assert a.share.ratio == pytest.approx(0.75)
 
 
+def test_what_the_passages_come_from_is_a_source_too_with_the_citations_of_its_passages():
+    report = reported(
+        [
+            exchange(1, "faq-1", "rules-1", origins=("faq.md", ""), cited=frozenset({0}), contradicted=frozenset()),
+            exchange(2, "faq-2", "faq-3", origins=("faq.md", "faq.md"), cited=frozenset(), contradicted=frozenset({1})),
+        ],
+        SCOPE,
+    )
+    assert {source.name: source.uses for source in report.sources} == {
+        "faq.md": 2,
+        "faq-1": 1,
+        "faq-2": 1,
+        "faq-3": 1,
+        "rules-1": 1,
+    }
+    file = of(report, "faq.md")
+    assert (file.cited, file.never_used, file.contradicted) == (1, 0, 1)
+
+
 def test_without_a_judge_of_claims_citations_are_unknown_and_not_zero():
     (source,) = reported([exchange(1, "a")], SCOPE).sources
     assert (source.judged, source.cited, source.never_used, source.contradicted) == (0, None, None, None)
