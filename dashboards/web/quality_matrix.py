@@ -221,13 +221,16 @@ def rows_of(quality: Iterable[Quality], watches: Watches, known: Iterable[Stream
 
 
 def metrics_of(rows: Iterable[AppRow]) -> list[str]:
-    """The metrics of the rows: those that rules watch first, then those of most apps, then by name."""
+    """The metrics of the rows: firing ones, pending ones, watched ones, others; of each those of most apps first."""
     counts: Counter[str] = Counter()
-    watched: set[str] = set()
+    worst: dict[str, int] = {}
     for row in rows:
         counts.update(row.qualities.keys())
-        watched |= {metric for metric in row.qualities if row.watches[metric].state != "unwatched"}
-    return sorted(counts, key=lambda metric: (metric not in watched, -counts[metric], metric))
+        for metric in row.qualities:
+            state = row.watches[metric].state
+            urgency = min(2, ORDER.index(state)) if state != "unwatched" else ORDER.index(state)
+            worst[metric] = min(worst.get(metric, urgency), urgency)
+    return sorted(counts, key=lambda metric: (worst[metric], -counts[metric], metric))
 
 
 def filtered(rows: Iterable[AppRow], text: str) -> list[AppRow]:

@@ -63,7 +63,7 @@ COLUMNS = (
     ("requests_per_min", "Req/min"),
     ("error_share", "Errors"),
     ("p95_latency", "p95"),
-    ("cost_per_answer", "Cost"),
+    ("cost_per_answer", "USD/answer"),
     ("capture_share", "Captured"),
 )
 _DAY_S = 86_400.0
