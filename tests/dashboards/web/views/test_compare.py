@@ -323,7 +323,7 @@ async def test_the_reason_is_given_where_questions_are_not_compared(tmp_path, mo
         monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
         many = await w.page("/compare?by=model&a=old&b=new&delta=0.03")
     assert "no question was answered by both" in few.words
-    assert "questions are not read: more than 10 scores" in many.words
+    assert "are read up to 10 scores" in many.words
     assert "gaugeway compare --pair-by question" in many.words
 
 
