@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from litestar import Router
+from litestar import Router, get
 from litestar.exceptions import HTTPException
+from litestar.response import Redirect
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.errors import on_error, on_failure
@@ -17,6 +18,7 @@ from dashboards.web.login import login_handlers, page_guard
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
 from dashboards.web.templating import add_security_headers, asset_handler, assets
 from dashboards.web.templating import templates as page_templates
+from dashboards.web.toolbar import ALIASES
 from dashboards.web.views.alerts import alert_form_handlers, alert_view_handlers
 from dashboards.web.views.app import app_handlers
 from dashboards.web.views.compare import compare_view_handlers
@@ -37,6 +39,14 @@ from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
 from monitors.api.app import Insight, Pages
 
+
+@get([*ALIASES], sync_to_thread=False)
+def place(request: Page) -> Redirect:
+    """Lead from the address of a place to its first view, with the query."""
+    query = request.url.query
+    return Redirect(f"{ALIASES[request.url.path]}?{query}" if query else ALIASES[request.url.path])
+
+
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     *(overview_handlers, app_handlers, find_handlers, alert_view_handlers, alert_form_handlers, exchange_handlers),
     *(conversation_handlers, explore_handlers, compare_view_handlers, source_view_handlers, topic_handlers),
@@ -48,6 +58,7 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
         settings_handlers,
         welcome_handlers,
         event_handlers,
+        lambda _: [place],
     ),
 )
 

@@ -126,20 +126,21 @@ class Frame(Struct, frozen=True, kw_only=True):
             yield at, text, date if self.seconds > _DATES_FROM_S or clock == "00:00" else clock
 
 
-def sparkline(dots: Sequence[Dot], *, title: str, desc: str, since: float, until: float, gap_s: float) -> Markup:
-    """Small chart without axes: means with their confidence band."""
-    low, high = scale([dots])
-    frame = Frame(since=since, until=until, low=low, high=high, left=2.0, top=3.0, width=156.0, height=34.0)
-    return drawn("sparkline", frame=frame, line=Line(dots=dots, gap_s=gap_s), title=title, desc=desc)
-
-
-def trend_line(
-    dots: Sequence[Dot], *, title: str, since: float, until: float, baseline: float | None, gap_s: float
+def sparkline(
+    dots: Sequence[Dot],
+    *,
+    title: str,
+    since: float,
+    until: float,
+    gap_s: float,
+    desc: str = "",
+    baseline: float | None = None,
 ) -> Markup:
-    """Small chart without axes: means and dashed baseline; the table it stands in has the interval."""
+    """Small chart without axes, on a scale of its own: means with their confidence band, and a dashed baseline."""
     low, high = scale([dots], () if baseline is None else (baseline,))
-    frame = Frame(since=since, until=until, low=low, high=high, left=2.0, top=3.0, width=96.0, height=20.0)
-    return drawn("trend_line", frame=frame, line=Line(dots=dots, gap_s=gap_s), title=title, baseline=baseline)
+    frame = Frame(since=since, until=until, low=low, high=high, left=2.0, top=3.0, width=156.0, height=34.0)
+    parts = {"frame": frame, "line": Line(dots=dots, gap_s=gap_s), "baseline": baseline}
+    return drawn("sparkline", title=title, desc=desc, **parts)
 
 
 def timeline(

@@ -19,20 +19,20 @@ _PARTS = {3: "third", 4: "quarter", 12: "twelfth"}
 _ORDINALS = ("first", "second", "third")
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number(value: float | None, digits: int = 2) -> str:
     """A number with `digits` decimals.
 
     >>> number(0.91234), number(None)
-    ('0.912', '-')
+    ('0.91', '-')
     """
     return UNKNOWN if value is None else f"{value:.{digits}f}"
 
 
-def interval(low: float | None, high: float | None, digits: int = 3) -> str:
+def interval(low: float | None, high: float | None, digits: int = 2) -> str:
     """An interval, "low to high".
 
     >>> interval(0.88, 0.94)
-    '0.880 to 0.940'
+    '0.88 to 0.94'
     """
     return UNKNOWN if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
 
@@ -84,11 +84,11 @@ def breakable(name: str) -> Markup:
     return Markup("_<wbr>").join(name.split("_"))
 
 
-def signed(value: float | None, digits: int = 3) -> str:
+def signed(value: float | None, digits: int = 2) -> str:
     """A difference with its sign; none if it rounds to 0.
 
     >>> signed(0.0123), signed(-0.0123), signed(-0.0001)
-    ('+0.012', '-0.012', '0.000')
+    ('+0.01', '-0.01', '0.00')
     """
     if value is None:
         return UNKNOWN

@@ -14,7 +14,8 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboards.web.addresses import APP_PATH
 from dashboards.web.login import PASSED
-from dashboards.web.site import NAVIGATION, Site
+from dashboards.web.site import Site
+from dashboards.web.toolbar import VIEWS
 from gaugeway.runtime.tasks import spawn
 from monitors.api.errors import accepts_page
 
@@ -148,7 +149,7 @@ def title_of(path: str) -> str:
     if path.startswith(APP_PATH):
         return unquote(path.removeprefix(APP_PATH))
     first = path.split("/")[1]
-    return next((name for to, name, _ in NAVIGATION if to == f"/{first}"), _TITLES.get(first, first.capitalize()))
+    return next((view.name for view in VIEWS if view.to == f"/{first}"), _TITLES.get(first, first.capitalize()))
 
 
 def _takes_wait(scope: Scope) -> bool:

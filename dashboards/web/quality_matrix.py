@@ -1,80 +1,125 @@
-"""The overview's matrix: a row per app, a cell per metric with the trend of 24 hours; filtered, sorted, cut. Pure."""
+"""The overview's matrix: a row per app, a cell per metric with its trend and chart; filtered, sorted, cut. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 from markupsafe import Markup
 from msgspec import Struct
 
-from dashboards.web.charts import Dot, trend_line
+from dashboards.web.charts import Dot, sparkline
 from dashboards.web.format import MIN_N, number
 from dashboards.web.gateways import AppTraffic
 from gaugeway.records import grouped
+from gaugeway.signals import UNDIRECTED
 from gaugeway.storage.stores import Summary
 from gaugeway.storage.sums import WeightedSums
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
-from monitors.analysis.series import HOUR_S, Stream
+from monitors.analysis.series import HOUR_S, Effects, Stream, estimated_point
 from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import hajek_from_sums
 
 HOURS = 24
-WIDTHS = (2, 3, 6, 12)
-"""Hours of a chart's dot: the fewest with which most dots have a basis for an interval."""
-RECENT_HOURS = 6
+YOUNG_S, YOUNG_STEP_S = 3 * HOUR_S, 300.0
+"""A metric whose first score is not older has a chart of shorter steps."""
+WIDTHS = (1, 2, 3, 6, 12)
+"""Steps of a chart's dot: the fewest with which most dots have a basis for an interval."""
+RECENT_PART = 0.25
+"""The part of the time that a trend compares with the time before."""
+Steps = Sequence[tuple[float, Summary]]
+"""Sums by the start of their step, the oldest first."""
 
 
-def dots_of(hours: Sequence[tuple[float, Summary]], now: float) -> tuple[list[Dot], int]:
-    """Chart dots of a stream, oldest first, and the hours of each; the last one holds the current hour."""
-    last = math.floor(now / HOUR_S)
+class Trend(Struct, frozen=True, kw_only=True):
+    """How the mean of the latest quarter of `over_s` differs from that before.
+
+    The direction is "changed" where neither more nor less is better. Without means there were too few scores.
+    """
+
+    direction: Literal["better", "worse", "changed", "unclear", "unknown"] = "unknown"
+    before: float | None = None
+    since: float | None = None
+    over_s: float = 0.0
+
+    @property
+    def change(self) -> float:
+        """The difference; 0 without means."""
+        return (self.since or 0.0) - (self.before or 0.0)
+
+    @property
+    def period(self) -> str:
+        """The time in words."""
+        unit, name = (HOUR_S, "h") if self.over_s > YOUNG_S else (60.0, "min")
+        return f"{math.ceil(self.over_s / unit)} {name}"
+
+
+def dots_of(steps: Steps, now: float, step_s: float = HOUR_S, effect: float = 1.0) -> tuple[list[Dot], float]:
+    """Chart dots of a stream, oldest first, and the seconds of each; the last one holds the current step."""
+    last = math.floor(now / step_s)
     dots: list[Dot] = []
     for width in WIDTHS:
-        groups = grouped(((last - math.floor(start / HOUR_S)) // width, summary) for start, summary in hours)
+        groups = grouped(((last - math.floor(start / step_s)) // width, summary) for start, summary in steps)
         dots = []
         for index, some in sorted(groups.items(), reverse=True):
-            begin = (last + 1 - (index + 1) * width) * HOUR_S
-            made = dot(begin, sum(some, WeightedSums()), width * HOUR_S)
-            dots += [made] if made is not None else []
+            middle = (last + 1 - (index + 0.5) * width) * step_s
+            point = estimated_point(middle, sum(some, WeightedSums()), effect=effect, over=index > 0)
+            if point.mean is not None:
+                dots.append(Dot(at=middle, mean=point.mean, low=point.ci_low, high=point.ci_high, n=point.n))
         if 2 * len(dots) > len(groups):
-            return dots, width
-    return dots, WIDTHS[-1]
+            return dots, width * step_s
+    return dots, WIDTHS[-1] * step_s
 
 
-def dot(start: float, sums: WeightedSums, seconds: float = HOUR_S) -> Dot | None:
-    """Chart dot of a period starting at `start`, without an interval; None below `MIN_N` effective scores."""
-    found = hajek_from_sums(sums)
-    if found is None or found.n_eff < MIN_N:
-        return None
-    return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), n=found.n)
-
-
-def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_better: bool) -> str:
-    """Compare the last six hours with those before, in words.
+def trend_of(steps: Steps, now: float, *, lower_is_better: bool | None, effect: float = 1.0) -> Trend:
+    """Compare the latest quarter of the time with the time before; `lower_is_better` is None where neither is.
 
     A change is reported only if the confidence sequences do not overlap: they stay valid however often the page is
     loaded.
     """
-    edge = now - RECENT_HOURS * HOUR_S
+    if not steps:
+        return Trend()
+    over_s = now - steps[0][0]
+    edge = min(now - RECENT_PART * over_s, steps[-1][0])
     sums = {False: WeightedSums(), True: WeightedSums()}
-    for start, summary in hours:
+    for start, summary in steps:
         sums[start >= edge] += summary
-    old, new = (hajek_from_sums(side) for side in sums.values())
+    old, new = (None if found is None else found.widened(effect) for found in map(hajek_from_sums, sums.values()))
     if old is None or new is None or min(old.n_eff, new.n_eff) < MIN_N:
-        return "too few scores to compare"
+        return Trend(over_s=over_s)
     (old_low, old_high), (new_low, new_high) = confidence_sequence(old), confidence_sequence(new)
-    if new_low <= old_high and old_low <= new_high:
-        return "no clear change"
-    better = (new.mean > old.mean) != lower_is_better
-    return f"{'better' if better else 'worse'} over {RECENT_HOURS} h: {old.mean:.2f} to {new.mean:.2f}"
+    direction: Literal["better", "worse", "changed", "unclear"] = "unclear"
+    if new_low > old_high or old_low > new_high:
+        better = (new.mean > old.mean) != lower_is_better
+        direction = "changed" if lower_is_better is None else "better" if better else "worse"
+    return Trend(direction=direction, before=old.mean, since=new.mean, over_s=over_s)
 
 
-Hours = Mapping[Stream, Sequence[tuple[float, Summary]]]
-"""Hourly sums by app and metric."""
+class Read(Struct, frozen=True, kw_only=True):
+    """What was read by app and metric: the sums of hours, those of `YOUNG_STEP_S` of young streams, design effects."""
+
+    hours: Mapping[Stream, Steps] = {}
+    young: Mapping[Stream, Steps] = {}
+    effects: Effects = {}
+
+    def steps(self, stream: Stream, now: float) -> tuple[Steps, float]:
+        """The steps of a stream and how long one is."""
+        hours = self.hours.get(stream, ())
+        if stream in self.young and is_young(hours, now):
+            return self.young[stream], YOUNG_STEP_S
+        return hours, HOUR_S
+
+
+def is_young(hours: Steps, now: float) -> bool:
+    """Whether the first score of a stream is that recent."""
+    return bool(hours) and hours[0][0] > now - YOUNG_S
+
+
 ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
 """States of a rule, worst first."""
 TRAFFIC = {
@@ -101,8 +146,13 @@ class Cell(Struct, frozen=True, kw_only=True):
 
     quality: Quality
     watch: Watch
-    trend: str
+    trend: Trend
     chart: Markup
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether a rule sees something, or the mean has changed for the worse."""
+        return self.watch.state in ("firing", "pending") or self.trend.direction in ("worse", "changed")
 
 
 class AppRow(Struct, frozen=True, kw_only=True):
@@ -171,9 +221,16 @@ def rows_of(quality: Iterable[Quality], watches: Watches, known: Iterable[Stream
 
 
 def metrics_of(rows: Iterable[AppRow]) -> list[str]:
-    """The metrics of the rows, those of most apps first, then by name."""
-    counts = Counter(metric for row in rows for metric in row.qualities)
-    return sorted(counts, key=lambda metric: (-counts[metric], metric))
+    """The metrics of the rows: firing ones, pending ones, watched ones, others; of each those of most apps first."""
+    counts: Counter[str] = Counter()
+    worst: dict[str, int] = {}
+    for row in rows:
+        counts.update(row.qualities.keys())
+        for metric in row.qualities:
+            state = row.watches[metric].state
+            urgency = min(2, ORDER.index(state)) if state != "unwatched" else ORDER.index(state)
+            worst[metric] = min(worst.get(metric, urgency), urgency)
+    return sorted(counts, key=lambda metric: (worst[metric], -counts[metric], metric))
 
 
 def filtered(rows: Iterable[AppRow], text: str) -> list[AppRow]:
@@ -212,18 +269,20 @@ def is_descending(column: str, lower_is_better: Collection[str]) -> bool:
     return column in TRAFFIC or column in lower_is_better
 
 
-def cell(row: AppRow, metric: str, now: float, *, hours: Hours, lower_is_better: Collection[str]) -> Cell | None:
+def cell(row: AppRow, metric: str, now: float, *, read: Read, lower_is_better: Collection[str]) -> Cell | None:
     """The cell of a metric; None where the app has no score of it."""
     quality = row.qualities.get(metric)
     if quality is None:
         return None
-    some, lower = hours.get((row.app, metric), ()), metric in lower_is_better
+    stream = (row.app, metric)
+    (steps, step_s), effect = read.steps(stream, now), read.effects.get((*stream, ""), 1.0)
     watch = row.watches[metric]
+    lower = None if metric in UNDIRECTED else metric in lower_is_better
     return Cell(
         quality=quality,
         watch=watch,
-        trend=movement(some, now, lower_is_better=lower),
-        chart=_chart(quality, watch, some, now),
+        trend=trend_of(steps, now, lower_is_better=lower, effect=effect),
+        chart=_chart(quality, watch.baseline, steps, now, dots_of(steps, now, step_s, effect)),
     )
 
 
@@ -239,17 +298,22 @@ def _value(
     return None if quality is None else quality.mean
 
 
-def _chart(quality: Quality, watch: Watch, hours: Sequence[tuple[float, Summary]], now: float) -> Markup:
-    dots, width = dots_of(hours, now)
+def _chart(
+    quality: Quality, baseline: float | None, steps: Steps, now: float, drawn: tuple[list[Dot], float]
+) -> Markup:
+    dots, width_s = drawn
     if not dots:
         return Markup("")
-    against = f", baseline {number(watch.baseline)}" if watch.baseline is not None else ""
-    return trend_line(
+    since = steps[0][0] if is_young(steps, now) else now - HOURS * HOUR_S
+    period = Trend(over_s=now - since).period
+    width = Trend(over_s=width_s).period if width_s < HOUR_S else f"{width_s / HOUR_S:.0f} h"
+    against = f", baseline {number(baseline)}" if baseline is not None else ""
+    return sparkline(
         dots,
-        title=f"{quality.metric} of {quality.app}, last 24 hours by {width} h: from {number(dots[0].mean, 2)} "
-        f"to {number(dots[-1].mean, 2)}{against}",
-        baseline=watch.baseline,
-        since=now - HOURS * HOUR_S,
+        title=f"{quality.metric} of {quality.app}, last {period} by {width}: from {number(dots[0].mean)} "
+        f"to {number(dots[-1].mean)}{against}",
+        baseline=baseline,
+        since=since,
         until=now,
-        gap_s=2.5 * width * HOUR_S,
+        gap_s=2.5 * width_s,
     )

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.gateways import Answer, ask_all, reading_of
 from dashboards.web.sessions import Sessions
-from dashboards.web.toolbar import TimeRange, toolbar
+from dashboards.web.toolbar import PLACES, VIEWS, TimeRange, toolbar
 from gaugeway.data_files import table
 from gaugeway.records import Evaluation, Supplement
 from gaugeway.runtime.auth import TokenCheck, has_token
@@ -44,21 +44,6 @@ MAX_FORM_BYTES = 65_536
 FIRST_SCORES = 100
 GRACE_S = 0.3
 """A view that is read within this time is sent whole, without its frame before."""
-NAVIGATION = (
-    ("/", "Overview", "o"),
-    ("/alerts", "Alerts", "a"),
-    ("/explore", "Explore", "e"),
-    ("/conversations", "Conversations", "c"),
-    ("/sources", "Sources", "s"),
-    ("/topics", "Topics", "t"),
-    ("/compare", "Compare", "m"),
-    ("/trials", "Trials", "l"),
-    ("/prompts", "Prompts", "r"),
-    ("/review", "Review", "v"),
-    ("/pipeline", "Pipeline", "p"),
-    ("/settings", "Settings", "n"),
-)
-"""Address and name of each view, and the key after `g` that goes there."""
 Page = Request[Any, Any, Any]
 
 
@@ -119,9 +104,9 @@ class Site:
             "time_range": time_range,
             "bar": toolbar(path, params, time_range=time_range, apps=self.apps()),
             "keys": TEXTS["shortcuts"].items(),
-            "navigation": [
-                (to, name, key, path == to or (to != "/" and path.startswith(f"{to}/"))) for to, name, key in NAVIGATION
-            ],
+            "path": path,
+            "places": PLACES,
+            "views": VIEWS,
             "csrf": self.sessions.form_key(self.session_of(request)),
             "can_leave": self.sessions.needed and self.entered(request) and bool(self.session_of(request)),
             "entered": self.entered(request),

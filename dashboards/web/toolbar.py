@@ -1,4 +1,4 @@
-"""The bar under the navigation: the time range of a view and of its URL, app, search, link and pause. Pure."""
+"""The navigation and the bar under it: places and their views, the time range of a view and of its URL, app. Pure."""
 
 from __future__ import annotations
 
@@ -26,6 +26,53 @@ EMPTY = "The start of the time range must be before its end."
 _LEAST_S = 1.0
 _PAGING = ("after", "done")
 """Parameters that belong to one time range or one action, and are dropped with it."""
+
+
+class Place(Struct, frozen=True):
+    """An entry of the navigation: its address, its name, the key after `g` that goes there, and its views.
+
+    `within` are further first segments of addresses that belong to it.
+    """
+
+    to: str
+    name: str
+    key: str
+    views: tuple[Place, ...] = ()
+    within: tuple[str, ...] = ()
+
+    def has(self, path: str) -> bool:
+        """Whether a view with this path belongs here."""
+        first = path.split("/")[1]
+        return f"/{first}" == self.to or first in self.within or any(view.has(path) for view in self.views)
+
+
+PLACES = (
+    Place("/", "Overview", "o", within=("apps", "welcome", "setup")),
+    Place("/alerts", "Alerts", "a", within=("runbook", "runbooks")),
+    Place(
+        "/explore",
+        "Explore",
+        "e",
+        (
+            Place("/explore", "Exchanges", "e", within=("exchanges",)),
+            Place("/conversations", "Conversations", "c"),
+            Place("/sources", "Sources", "u"),
+            Place("/topics", "Topics", "t"),
+        ),
+    ),
+    Place(
+        "/compare",
+        "Versions",
+        "v",
+        (Place("/compare", "Compare", "v"), Place("/trials", "Trials", "l"), Place("/prompts", "Prompts", "p")),
+    ),
+    Place("/review", "Review", "r"),
+    Place("/pipeline", "System", "s", (Place("/pipeline", "Pipeline", "s"), Place("/settings", "Settings", "n"))),
+)
+"""The navigation. A place with several views has the address and the key of its first view."""
+VIEWS = tuple(view for place in PLACES for view in place.views or (place,))
+ALIASES = {"/versions": "/compare", "/system": "/pipeline"}
+"""Addresses of places that lead to their first view."""
 
 
 class TimeRange(Struct, frozen=True, kw_only=True):

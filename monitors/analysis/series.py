@@ -36,6 +36,8 @@ MAX_SLICES = 200
 """Groups of a step that are kept."""
 MAX_STREAMS = 1000
 """Apps and metrics of an hour that are kept: those with the most scores."""
+MAX_YOUNG_STREAMS = 300
+"""Of a shorter step, of which the overview reads more."""
 MAX_REMEMBERED = 50_000
 """Sums that are kept, of all steps together."""
 MAX_READING = 8
@@ -163,13 +165,13 @@ class SeriesReader:
         self, store: Store, *, effects: Callable[[], Effects] = dict, clock: Callable[[], float] = time.time
     ) -> None:
         self.store = store
-        self._effects = effects
+        self.effects = effects
         self._clock = clock
         self._known: LRUCache[_Key, tuple[float, Sequence[Summary]]] = LRUCache(
             MAX_REMEMBERED, getsizeof=lambda read: 1 + len(read[1])
         )
         self._reading: dict[_Key, asyncio.Task[None]] = {}
-        self._reading_hours: asyncio.Task[None] | None = None
+        self._reading_all: dict[float, asyncio.Task[None]] = {}
 
     async def read(self, query: SeriesQuery, within_s: float = READING_S) -> Series:
         """Read a series, the latest steps first, for at most about `within_s` seconds. Raises the store's errors."""
@@ -186,7 +188,7 @@ class SeriesReader:
             for summary in found:
                 parts.setdefault(summary.slice, []).append((key.start, summary))
         ordered = sorted(parts.items(), key=lambda pair: (-sum(summary.n for _, summary in pair[1]), pair[0]))
-        effects, now = self._effects(), self._clock()
+        effects, now = self.effects(), self._clock()
         groups = [_group(query, name, some, effects, now) for name, some in ordered[:MAX_GROUPS]]
         return Series(
             groups=[group for group in groups if group.n],
@@ -195,18 +197,21 @@ class SeriesReader:
             read_since=read_since,
         )
 
-    async def hours(self, count: int, within_s: float) -> tuple[dict[Stream, list[tuple[float, Summary]]], bool]:
-        """The sums of the last `count` hours by app and metric, the oldest first, and whether every hour was read.
+    async def recent(
+        self, step_s: float, count: int, within_s: float
+    ) -> tuple[dict[Stream, list[tuple[float, Summary]]], bool]:
+        """The sums of the last `count` steps by app and metric, the oldest first, and whether every step was read.
 
         Waits for at most `within_s` seconds; what was read earlier is returned while reading goes on.
         """
-        last = math.floor(self._clock() / HOUR_S)
-        keys = [_Key("", "", "", HOUR_S, index) for index in range(last - count + 1, last + 1)]
+        last = math.floor(self._clock() / step_s)
+        keys = [_Key("", "", "", step_s, index) for index in range(last - count + 1, last + 1)]
         stale = [key for key in reversed(keys) if self._fresh(key) is None]
-        if stale and (self._reading_hours is None or self._reading_hours.done()):
-            self._reading_hours = spawn(self._load_all(stale), name="reading hours")
-        if self._reading_hours is not None and not self._reading_hours.done():
-            await asyncio.wait([self._reading_hours], timeout=within_s)
+        task = self._reading_all.get(step_s)
+        if stale and (task is None or task.done()):
+            task = self._reading_all[step_s] = spawn(self._load_all(stale), name="reading the latest steps")
+        if task is not None and not task.done():
+            await asyncio.wait([task], timeout=within_s)
         found: dict[Stream, list[tuple[float, Summary]]] = {}
         for key in keys:
             for summary in self._known.get(key, (0.0, ()))[1]:
@@ -246,7 +251,7 @@ class SeriesReader:
             return
         if not key.metric:
             found = await self.store.summary(Query(since=key.start, until=key.end))
-            self._known[key] = now, largest(found, MAX_STREAMS)
+            self._known[key] = now, largest(found, MAX_STREAMS if key.step_s >= HOUR_S else MAX_YOUNG_STREAMS)
             return
         whole = key.step_s >= HOUR_S and key.end < now - SETTLED_S
         query = Query(since=key.start, until=key.end)

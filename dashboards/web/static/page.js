@@ -74,7 +74,7 @@ function tick() {
 }
 
 // On a narrow screen the navigation scrolls: the view that is open is in sight.
-for (const one of document.querySelectorAll("nav [aria-current]")) one.scrollIntoView({ block: "nearest", inline: "center" });
+for (const one of document.querySelectorAll(".toolbar nav [aria-current]")) one.scrollIntoView({ block: "nearest", inline: "center" });
 
 setClock();
 setInterval(tick, 1000);
@@ -201,6 +201,55 @@ function stop() {
 function resume() {
   start();
   want(EVENTS);
+}
+
+// The text of a `title` also on focus, at once, and where the browser shows none: in one popover, which nothing cuts off.
+const TIP_MS = 250;
+const tip = document.createElement("div");
+let tipped = null;
+let tipSoon = 0;
+
+function hideTip() {
+  clearTimeout(tipSoon);
+  if (tipped && !tipped.title) tipped.title = tipped.dataset.tip;
+  tipped?.removeAttribute("aria-describedby");
+  if (tip.matches(":popover-open")) tip.hidePopover();
+  tipped = null;
+}
+
+function showTip(owner) {
+  hideTip();
+  if (!owner.title || !owner.isConnected) return;
+  tipped = owner;
+  owner.dataset.tip = tip.textContent = owner.title;
+  owner.title = ""; // else the browser shows its own as well
+  if (owner.matches("a, button, input, [tabindex]")) owner.setAttribute("aria-describedby", "tip");
+  tip.showPopover();
+  const [at, own] = [owner.getBoundingClientRect(), tip.getBoundingClientRect()];
+  const below = at.bottom + 6 + own.height < innerHeight;
+  tip.style.left = `${Math.max(8, Math.min(at.left, innerWidth - own.width - 8))}px`;
+  tip.style.top = `${below ? at.bottom + 6 : Math.max(8, at.top - own.height - 6)}px`;
+}
+
+if (tip.showPopover) {
+  Object.assign(tip, { id: "tip", popover: "manual", role: "tooltip" });
+  document.body.append(tip);
+  const ownerOf = (event) => event.target.closest?.("main [title], header [title], .toolbar [title]");
+  document.addEventListener("pointerover", (event) => {
+    const owner = ownerOf(event);
+    if (owner && owner !== tipped) { clearTimeout(tipSoon); tipSoon = setTimeout(showTip, TIP_MS, owner); }
+  });
+  document.addEventListener("pointerout", (event) => {
+    if (!(tipped ?? ownerOf(event))?.contains(event.relatedTarget)) hideTip();
+  });
+  document.addEventListener("focusin", (event) => {
+    const owner = ownerOf(event);
+    if (owner && event.target.matches(":focus-visible")) showTip(owner);
+  });
+  document.addEventListener("focusout", hideTip);
+  document.addEventListener("click", (event) => { if (event.target.closest?.("button.tip")) showTip(event.target.closest("button.tip")); });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+  document.addEventListener("scroll", hideTip, { capture: true, passive: true });
 }
 
 for (const box of document.querySelectorAll(".snippet")) {

@@ -159,8 +159,15 @@ function step(by) {
   rows[next].scrollIntoView({ block: "nearest" });
 }
 
+// On a narrow screen the search is in the menu.
+function focusSearch() {
+  const search = document.getElementById("search");
+  if (search && !search.checkVisibility()) document.getElementById("main-menu")?.showPopover?.();
+  search?.focus();
+}
+
 const ACTIONS = {
-  "/": () => document.getElementById("search")?.focus(),
+  "/": focusSearch,
   "?": openHelp,
   j: () => step(1),
   k: () => step(-1),

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from dashboards.web.charts import Dot, Line, effect_of, forest_axis, forest_row, reach, timeline
 from dashboards.web.format import interval, number, signed
-from dashboards.web.site import Page, Site
+from dashboards.web.site import TEXTS, Page, Site
 from gaugeway.records import PROMPT_SCHEME, Sample, grouped
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.changes import Version
@@ -38,22 +38,29 @@ _CONTEXT = 2
 
 
 async def prompt_change(store: Store, query: Query, a: str, b: str) -> Sequence[str] | None:
-    """Compare the instructions of each version's newest exchange that stores them; None if a version has none.
+    """Compare the instructions of each version's newest exchange that stores them; None if a version has none."""
+    old, new = await newest_prompt(store, query, a), await newest_prompt(store, query, b)
+    return changed_lines(old, new)
+
+
+async def newest_prompt(store: Store, query: Query, version: str) -> Sample | None:
+    """The newest exchange with a version of the prompt that stores its instructions."""
+    newest = replace(query, prompt=version, order="newest", limit=_LOOKED_AT)
+    ids = dict.fromkeys(point.sample_id for point in await store.series(newest))
+    stored = await store.samples(list(ids))
+    return next((stored[sample_id] for sample_id in ids if sample_id in stored and _lines(stored[sample_id])), None)
+
+
+def changed_lines(old: Sample | None, new: Sample | None) -> Sequence[str] | None:
+    """Compare the instructions of two exchanges; None if one is missing.
 
     Each line has a first character as in `diff`: "+" for a line of B that A lacks, "-" for the reverse, " " for one of
     both, "@" for a gap between these.
     """
-    old, new = await _instructions(store, query, a), await _instructions(store, query, b)
-    if not old or not new:
+    if old is None or new is None:
         return None
-    return [line[: 1 + MAX_LINE] for line in list(unified_diff(old, new, lineterm="", n=_CONTEXT))[2:]]
-
-
-async def _instructions(store: Store, query: Query, version: str) -> Sequence[str]:
-    newest = replace(query, prompt=version, order="newest", limit=_LOOKED_AT)
-    ids = dict.fromkeys(point.sample_id for point in await store.series(newest))
-    stored = await store.samples(list(ids))
-    return next((lines for sample_id in ids if sample_id in stored and (lines := _lines(stored[sample_id]))), [])
+    changed = unified_diff(_lines(old), _lines(new), lineterm="", n=_CONTEXT)
+    return [line[: 1 + MAX_LINE] for line in list(changed)[2:]]
 
 
 def _lines(sample: Sample) -> Sequence[str]:
@@ -71,6 +78,8 @@ MOST_QUESTIONS, WITHIN_S = 1000, 0.12
 FRESH_S, PARTIAL_S, _KEPT = 60.0, 2.0, 20
 MAX_APPS = 200
 """Apps offered for selection; others can be typed."""
+MAX_TRIALS = 5
+"""Trials beside a comparison, the newest ones."""
 LONGEST_S = 366 * 86_400.0
 """Longest period of a comparison: the store is queried day by day."""
 PERIODS = ("14d..7d", "7d..now")
@@ -386,6 +395,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
                 missing = str(error)
             except ValueError as error:
                 problems.append(str(error))
+        trials = await site.trials.reports() if site.trials is not None else []
         return site.render(
             request,
             "compare.html",
@@ -405,6 +415,8 @@ def compare_view_handlers(site: Site) -> list[Any]:
             most_questions=MOST_QUESTIONS,
             periods=begin.by == PERIOD,
             names=PERIOD_WORDS if begin.by == PERIOD else VERSION_WORDS,
+            trials=[report for report in trials if wanted.app in ("", report.app)][:MAX_TRIALS],
+            ends=TEXTS["trial_ends"],
             period_examples=(*PERIODS, "48h..24h", "24h..now"),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,17 @@ from msgspec import Struct
 from dashboards.web.gateways import Series, TrafficReader, own
 from dashboards.web.quality_matrix import (
     HOURS,
+    YOUNG_S,
+    YOUNG_STEP_S,
     AppRow,
-    Hours,
+    Cell,
+    Read,
+    Steps,
     Watches,
     cell,
     filtered,
     is_descending,
+    is_young,
     metrics_of,
     ordered,
     rows_of,
@@ -33,7 +38,7 @@ from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Query, Store
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
-from monitors.metrics.registry import declared
+from monitors.analysis.series import HOUR_S, Stream
 
 HOURS_WITHIN_S = 0.03
 """How long the page waits for the sums of the last hours."""
@@ -55,10 +60,10 @@ LOW_CAPTURE, LEAST_ANSWERS = 0.9, 3
 """An app gets a note if its capture share is below `LOW_CAPTURE` (upper interval end) with `LEAST_ANSWERS` or more."""
 COLUMNS = (
     ("app", "App"),
-    ("requests_per_min", "Requests/min"),
+    ("requests_per_min", "Req/min"),
     ("error_share", "Errors"),
-    ("p95_latency", "p95 latency"),
-    ("cost_per_answer", "Cost/answer"),
+    ("p95_latency", "p95"),
+    ("cost_per_answer", "USD/answer"),
     ("capture_share", "Captured"),
 )
 _DAY_S = 86_400.0
@@ -148,8 +153,23 @@ async def slices_of(store: Store, by: str, window_s: float, now: float) -> list[
     return sorted(found.values(), key=lambda quality: (quality.metric, quality.app, -quality.n))
 
 
+async def read_recent(site: Site) -> tuple[Read, bool]:
+    """Read the last hours of all metrics, and the last minutes of young ones, and whether all of them were read."""
+    hours, complete = await site.series.recent(HOUR_S, HOURS, HOURS_WITHIN_S)
+    young: Mapping[Stream, Steps] = {}
+    if complete and any(is_young(steps, site.clock()) for steps in hours.values()):
+        young, complete = await site.series.recent(YOUNG_STEP_S, round(YOUNG_S / YOUNG_STEP_S), HOURS_WITHIN_S)
+    return Read(hours=hours, young=young, effects=site.series.effects()), complete
+
+
+def signal_marks(row: AppRow, metrics: Iterable[str], cell_of: Callable[..., Cell | None], now: float) -> list[Cell]:
+    """The signals of an app, those to look at first."""
+    cells = [found for metric in metrics if (found := cell_of(row, metric, now)) is not None]
+    return sorted(cells, key=lambda found: not found.is_notable)
+
+
 def table(
-    known: Sequence[AppRow], hours: Hours, wanted: Wanted, params: Sequence[tuple[str, str]], **sorting: Any
+    known: Sequence[AppRow], read: Read, wanted: Wanted, params: Sequence[tuple[str, str]], **sorting: Any
 ) -> dict[str, Any]:
     """One page of the table, as the template takes it; `sorting` is what `ordered` needs."""
     found = ordered(filtered(known, wanted.text), wanted.sort, **sorting)
@@ -159,11 +179,14 @@ def table(
     metrics = [metric for metric in metrics_of(found) if metric not in SIGNALS]
     shown = metrics[: MAX_ALL_METRICS if wanted.every_metric else MAX_METRICS]
     before, following = max(0, after - MAX_APPS), after + MAX_APPS
+    cell_of = partial(cell, read=read, lower_is_better=lower)
+    signals = [metric for metric in metrics_of(rows) if metric in SIGNALS]
     return {
         "rows": rows,
         "shown": shown,
-        "signals": [metric for metric in metrics_of(rows) if metric in SIGNALS],
-        "cell": partial(cell, hours=hours, lower_is_better=lower),
+        "signals": signals,
+        "marks": partial(signal_marks, metrics=signals, cell_of=cell_of),
+        "cell": cell_of,
         "headings": headings(shown, wanted, params, lower),
         "first": after + 1,
         "total": len(found),
@@ -188,11 +211,11 @@ def overview_handlers(site: Site) -> list[Any]:
             return Redirect("/welcome")
         now, window_s, wanted = site.clock(), site.config.monitors.window_s, parse(request.query_params)
         traffic = await reader.latest()
-        hours, complete = await site.series.hours(HOURS, HOURS_WITHIN_S)
+        read, complete = await read_recent(site)
         about = await site.insight.status()
         quality, alerts = site.insight.quality(), site.engine.alerts()
         captured = {capture.app: capture for capture in site.insight.captured()}
-        found = rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), hours)
+        found = rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), read.hours)
         lower = {metric for metric in metrics_of(found) if site.is_best_at_0(metric)}
         params = list(request.query_params.multi_items())
         parts = remembered.get(wanted.by, [])
@@ -206,7 +229,7 @@ def overview_handlers(site: Site) -> list[Any]:
             title="Overview",
             wanted=wanted,
             operational=[key for key, _ in COLUMNS[1:]],
-            **table(found, hours, wanted, params, traffic=traffic.apps, captured=captured, lower_is_better=lower),
+            **table(found, read, wanted, params, traffic=traffic.apps, captured=captured, lower_is_better=lower),
             alerts=[alert for alert in alerts if alert.state == "firing"],
             pending=sum(alert.state == "pending" for alert in alerts),
             resolved=recently_resolved(alerts, now),
@@ -218,7 +241,6 @@ def overview_handlers(site: Site) -> list[Any]:
             captured=captured,
             capped=len(quality) >= MAX_STREAMS,
             meanings={name: signal.meaning for name, signal in SIGNALS.items()},
-            abstains=[metric for metric in metrics_of(found) if declared(metric, "measures") == "answer"],
             abstentions=counted.get("", Series()),
             complete=complete,
             window_s=window_s,

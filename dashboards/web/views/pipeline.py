@@ -112,8 +112,6 @@ def _losses(counts: Mapping[str, int], words: Mapping[str, str], *, bad: bool = 
 
 MAX_METRICS = 100
 """Rows of the table of metrics."""
-MAX_APPS = 200
-"""Apps to choose from."""
 
 
 class Evaluations(Struct, frozen=True, kw_only=True):
@@ -220,7 +218,6 @@ def pipeline_handlers(site: Site) -> list[Any]:
         counted = await site.counts.outcomes(since, until, app or None)
         stored = await site.insight.store.outcomes(Query(since=since, until=until, app=app or None))
         about = await site.insight.status()
-        known = {capture.app for capture in site.insight.captured()} | {count.app for count in stored} | {app}
         return site.render(
             request,
             "pipeline.html",
@@ -229,7 +226,6 @@ def pipeline_handlers(site: Site) -> list[Any]:
             since=since,
             shown_until=min(until, now),
             app=app,
-            apps=sorted(known - {""})[:MAX_APPS],
             funnel=funnel_of(counted, stored),
             gateways=site.gateways,
             answers=answers,

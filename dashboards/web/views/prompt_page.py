@@ -10,14 +10,16 @@ from litestar.exceptions import HTTPException
 from litestar.response import Template
 
 from dashboards.web.site import Page, Site
+from dashboards.web.views.compare import changed_lines, newest_prompt
 from dashboards.web.views.overview import low_captures
 from gateway.capture.stored_templates import learned_of
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import Extraction, UserTemplate
 from gaugeway.prompts.user_patterns import Described, PatternExtractor, Piece, describe, guess, messages, toml
-from gaugeway.records import Sample
+from gaugeway.records import Sample, same_scheme
 from gaugeway.storage.stores import Query
 from gaugeway.storage.templates import StoredTemplate
+from monitors.alerting.changes import Version
 from monitors.analysis.prompt_text import HASHED, pieces
 from monitors.api.documents import stored
 
@@ -92,6 +94,81 @@ def _user_text(sample: Sample) -> str:
     return next((text for role, text in reversed(prompt_texts(sample)) if role == "user" and text.strip()), "")
 
 
+MAX_VERSIONS = 50
+"""Versions of prompts in the list, the newest ones."""
+MAX_TEXT = 20_000
+"""Characters of a prompt that are shown."""
+_MONTH_S = 30 * 86_400.0
+
+
+class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of an app's prompt, and the one before it that was named in the same way ("" for none)."""
+
+    version: Version
+    before: str = ""
+
+
+class PromptText(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of a version in its newest exchange, and the lines that changed since the version before.
+
+    The texts are None where no exchange stores them; with `more` characters that are not shown.
+    """
+
+    row: VersionRow
+    exchange: str | None = None
+    messages: list[tuple[str, list[Piece]]] = []
+    more: int = 0
+    changes: Sequence[str] | None = None
+
+
+def version_rows(versions: Sequence[Version], app: str) -> list[VersionRow]:
+    """The versions of prompts, of all apps without `app`, the newest first."""
+    latest: dict[str, list[str]] = {}
+    rows = []
+    for version in versions:
+        if version.kind != "prompt" or app not in ("", version.app):
+            continue
+        earlier = latest.setdefault(version.app, [])
+        before = next((name for name in reversed(earlier) if same_scheme((name, version.value))), "")
+        rows.append(VersionRow(version=version, before=before))
+        earlier.append(version.value)
+    return rows[::-1]
+
+
+async def text_of(site: Site, row: VersionRow) -> PromptText:
+    """Read the text of a version, and compare its instructions with those of the version before."""
+    now = site.clock()
+    query = Query(since=max(0.0, now - _MONTH_S), until=now + _DAY_S, app=row.version.app)
+    sample = await newest_prompt(site.insight.store, query, row.version.value)
+    if sample is None:
+        return PromptText(row=row)
+    old = await newest_prompt(site.insight.store, query, row.before) if row.before else None
+    shown, more = marked(sample)
+    return PromptText(row=row, exchange=sample.id, messages=shown, more=more, changes=changed_lines(old, sample))
+
+
+def marked(sample: Sample) -> tuple[list[tuple[str, list[Piece]]], int]:
+    """The messages of a prompt with its instructions, and slots for question and passages; characters left out."""
+    if sample.capture is None:
+        return [], 0
+    words = pieces(sample.capture, sample.question, sample.contexts, sample.context_source)
+    left, more = MAX_TEXT, 0
+    found: list[tuple[str, list[Piece]]] = []
+    for _, some in groupby(words, key=lambda piece: piece.message):
+        texts: list[Piece] = []
+        role = ""
+        for piece in some:
+            role = piece.role
+            slot = {"instructions": None, "question": "question"}.get(piece.kind, "passages")
+            text = (piece.text or "") if slot is None else ""
+            more += max(0, len(text) - left)
+            text, left = text[:left], max(0, left - len(text))
+            if slot != "passages" or not texts or texts[-1].slot != "passages":
+                texts.append(Piece(text, slot))
+        found.append((role, texts))
+    return found, more
+
+
 MAX_LOOKED_AT = 20
 """Latest exchanges of an app that are searched for examples."""
 _POINTS, _DAY_S, _WEEK_S = 200, 86_400.0, 7 * 86_400.0
@@ -108,6 +185,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 async def render(site: Site, request: Page, app: str, given: UserTemplate | None = None) -> Template:
     """Return the page, for `app` if one is chosen, with the result of the entry `given`."""
     kept, trouble = await _stored(site)
+    versions = version_rows(site.engine.versions.all(), app)
+    wanted = request.query_params.get("version", "")
+    chosen = next((row for row in versions if wanted in ("", row.version.value)), None)
     latest = await _latest(site, app) if app else []
     own = [template for template in kept if template.app == app]
     result: Applied | None = None
@@ -121,6 +201,9 @@ async def render(site: Site, request: Page, app: str, given: UserTemplate | None
         request,
         "prompts.html",
         title="Prompts",
+        versions=versions[:MAX_VERSIONS],
+        more_versions=max(0, len(versions) - MAX_VERSIONS),
+        text=await text_of(site, chosen) if chosen is not None else None,
         rows=[_shown(template) for template in kept],
         trouble=trouble,
         low=[capture for capture in low_captures(site.insight.captured()) if capture.without_passages],

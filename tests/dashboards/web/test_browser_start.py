@@ -106,7 +106,7 @@ def test_answers_are_labelled_with_the_keyboard_alone(tmp_path):
         for key in "Sam":
             press(tab, key)
         press(tab, "Enter")
-        until(tab, "document.querySelector('.labelling') !== null")
+        until(tab, "document.querySelector('.labelling [data-key=p]') !== null")
         assert (
             "0.9"
             not in tab.run("document.querySelector('main').innerText.replace(/±.*/g, '')").split("Judge's mean")[0]
@@ -124,7 +124,7 @@ def test_answers_are_labelled_with_the_keyboard_alone(tmp_path):
             ("faithfulness:fail", "Sam"),
         ]
         tab.open(f"{base}/review")
-        until(tab, "document.querySelector('aside').innerText.includes('2 labels')")
+        until(tab, "document.querySelector('.progress').innerText.includes('2 labels')")
         assert not tab.complaints
 
     browse(tmp_path, judged, visit, config=JUDGE)

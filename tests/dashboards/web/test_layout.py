@@ -255,6 +255,8 @@ def test_the_overview_is_filtered_and_sorted_without_losing_the_other(tmp_path):
         for app, value in (("docs-eu", 0.9), ("docs-us", 0.5), ("shop", 0.7)):
             for _ in range(20):
                 await w.add(value, app=app)
+        for index in range(6):  # with few apps there is nothing to filter
+            await w.add(0.9, app=f"other-{index}")
         await w.look()
 
     def visit(tab, base, _, soon, w):

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline, trend_line
-from dashboards.web.quality_matrix import Watches, cell, dots_of, movement, rows_of
+from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline
+from dashboards.web.quality_matrix import Read, Trend, Watches, cell, dots_of, rows_of, trend_of
 from gaugeway.settings.shared import Alerts, Rule
 from gaugeway.storage.stores import Summary
 from monitors.alerting.engine import StreamStatus
@@ -59,9 +59,9 @@ async def test_a_mean_has_its_interval_and_few_scores_have_none(tmp_path):
             await w.add(0.5, app="tiny")
         await w.look()
         page = await w.page("/")
-    assert "insufficient data (7 of 10)" in page.words
+    assert "7 of 10 scores" in page.words
     assert "shop" in page.words
-    assert re.search(r"0\.850 0\.8[0-4]\d to 0\.8[67]\d n 150, 1 h", page.words), page.words
+    assert re.search(r"0\.85, 95 % interval 0\.8[0-4] to 0\.8[678]; 150 scores in 1 h", page.words), page.words
     assert "No scores in" not in page.words
 
 
@@ -104,7 +104,7 @@ async def test_what_is_scored_and_what_is_captured_are_told_apart(tmp_path):
         answer = (await w.client.get("/api/capture")).json()
         answer = {one["app"]: one for one in answer}
     assert "4 % of 50" in page.words
-    assert "scored" not in page.words  # all were
+    assert "of the answers scored" not in page.words  # all were
     assert "92 % of app shop's answers have no passages" in page.words
     assert "4 % of app shop's answers have no question" in page.words
     assert "50 answers in the last 1 h" in page.words
@@ -137,7 +137,7 @@ async def test_a_slice_is_shown_on_demand(tmp_path):
         await w.look()
         plain, cut, none = await w.page("/"), await w.page("/?by=model"), await w.page("/?by=tag:none")
     assert "By model" not in plain.words
-    assert "faithfulness shop m-0 0.500" in cut.words
+    assert "faithfulness shop m-0 0.50" in cut.words
     assert "120 1 h" in cut.words
     assert "No score in the window has a value for tag:none" in none.words
 
@@ -169,21 +169,28 @@ def test_an_app_that_is_silent_now_is_still_there_today():
     assert (row.app, row.qualities["m"].mean) == ("a", None)
 
 
-def test_a_trend_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sense():
+def test_a_change_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sense():
     hours = [(3600.0 * h, sums(0.9 if h < 18 else 0.5, 100)) for h in range(24)]
     now = 24 * 3600.0
-    assert movement(hours, now, lower_is_better=False) == "worse over 6 h: 0.90 to 0.50"
-    assert movement(hours, now, lower_is_better=True) == "better over 6 h: 0.90 to 0.50"
+    found = trend_of(hours, now, lower_is_better=False)
+    assert (found.direction, found.period) == ("worse", "24 h")
+    assert (found.before, found.since, found.change) == pytest.approx((0.9, 0.5, -0.4))
+    assert trend_of(hours, now, lower_is_better=True).direction == "better"
+    assert trend_of(hours, now, lower_is_better=None).direction == "changed"
+    assert trend_of(hours, now, lower_is_better=False, effect=100.0).direction == "unknown"
     steady = [(start, sums(0.9, 100)) for start, _ in hours]
-    assert movement(steady, now, lower_is_better=False) == "no clear change"
-    assert movement(hours[:3], now, lower_is_better=False) == "too few scores to compare"
+    assert trend_of(steady, now, lower_is_better=False).direction == "unclear"
+    assert trend_of(hours[-1:], now, lower_is_better=False).before is None
+    assert trend_of((), now, lower_is_better=False) == Trend()
 
 
-def test_a_dot_begins_at_ten_effective_scores():
+def test_a_dot_begins_at_ten_effective_scores_and_has_an_interval():
     now = 24 * 3600.0 - 1.0
     assert dots_of([(23 * 3600.0, sums(0.9, 9))], now)[0] == []
-    ((found,), hours) = dots_of([(23 * 3600.0, sums(0.9, 10))], now)
-    assert (found.at, found.mean, found.n, hours) == (23 * 3600.0, pytest.approx(0.9), 10, 2)
+    assert dots_of([(23 * 3600.0, sums(0.9, 19))], now, effect=2.0)[0] == []
+    ((found,), seconds) = dots_of([(23 * 3600.0, sums(0.9, 10))], now)
+    assert (found.at, found.mean, found.n, seconds) == (23.5 * 3600.0, pytest.approx(0.9), 10, 3600.0)
+    assert found.low < 0.9 < found.high
 
 
 def test_an_app_with_little_traffic_has_a_chart_of_longer_periods():
@@ -191,24 +198,41 @@ def test_an_app_with_little_traffic_has_a_chart_of_longer_periods():
     busy, wide = dots_of([(3600.0 * (977 + h), sums(0.9, 40)) for h in range(24)], now)
     quiet, wider = dots_of([(3600.0 * (977 + h), sums(0.9, 3)) for h in range(24)], now)
     none, widest = dots_of([(3600.0 * 990, sums(0.9, 3))], now)
-    assert (len(busy), wide) == (12, 2)
-    assert (len(quiet), wider) == (4, 6)
-    assert (none, widest) == ([], 12)
+    assert (len(busy), wide) == (24, 3600.0)
+    assert (len(quiet), wider) == (4, 6 * 3600.0)
+    assert (none, widest) == ([], 12 * 3600.0)
     assert all(one.n == 18 for one in quiet)
-    assert busy[0].at == 3600.0 * 978  # the middle of the first two hours
+    assert busy[0].at == 3600.0 * 977.5
     assert busy[-1].at <= 1001 * 3600.0
+
+
+KNOWN = Quality(app="a", metric="m", n=200, n_eff=200.0, coverage_ratio=1.0, mean=0.8, ci_low=0.7, ci_high=0.9)
 
 
 def test_a_cells_chart_says_in_words_what_it_shows():
     hours = [(3600.0 * h, sums(0.9 - h / 100, 200)) for h in range(24)]
-    known = [Quality(app="a", metric="m", n=200, n_eff=200.0, coverage_ratio=1.0, mean=0.8, ci_low=0.7, ci_high=0.9)]
-    (row,) = rows_of(known, Watches([watched()]))
-    found = cell(row, "m", 24 * 3600.0, hours={("a", "m"): hours}, lower_is_better=())
-    assert "m of a, last 24 hours by 2 h: from 0.90 to 0.67, baseline 0.900" in found.chart
+    (row,) = rows_of([KNOWN], Watches([watched()]))
+    found = cell(row, "m", 24 * 3600.0, read=Read(hours={("a", "m"): hours}), lower_is_better=())
+    assert "m of a, last 24 h by 1 h: from 0.90 to 0.67, baseline 0.90" in found.chart
     assert 'class="baseline"' in found.chart
+    assert 'class="band k1"' in found.chart
     assert 'class="line k1"' in found.chart
-    assert found.trend.startswith("worse over 6 h")
-    assert cell(row, "other", 0.0, hours={}, lower_is_better=()) is None
+    assert found.trend.direction == "worse"
+    assert found.is_notable
+    assert cell(row, "other", 0.0, read=Read(), lower_is_better=()) is None
+
+
+def test_ten_minutes_after_the_first_score_there_is_a_line_and_a_trend():
+    now = 100 * 3600.0 + 900.0
+    young = {("a", "m"): [(now - 900.0 + 300.0 * step, sums(0.9 if step < 2 else 0.2, 60)) for step in range(3)]}
+    hours = {("a", "m"): [(100 * 3600.0, sums(0.7, 180))]}
+    (row,) = rows_of([KNOWN], Watches([watched()]))
+    found = cell(row, "m", now, read=Read(hours=hours, young=young), lower_is_better=())
+    assert "m of a, last 15 min by 5 min: from 0.90 to 0.20" in found.chart
+    assert 'class="line k1"' in found.chart
+    assert (found.trend.direction, found.trend.period) == ("worse", "15 min")
+    old = {("a", "m"): [(96 * 3600.0, sums(0.7, 180)), *hours["a", "m"]]}
+    assert "last 24 h" in cell(row, "m", now, read=Read(hours=old, young=young), lower_is_better=()).chart
 
 
 def test_charts_escape_what_they_are_told():
@@ -217,7 +241,7 @@ def test_charts_escape_what_they_are_told():
     drawn = [
         sparkline(dots, title=EVIL, desc=EVIL, since=0, until=3, gap_s=9.0),
         timeline([line], title=EVIL, desc=EVIL, since=0, until=3, marks=[Mark(at=1.0, label=EVIL)]),
-        trend_line(dots, title=EVIL, since=0, until=3, baseline=0.4, gap_s=9.0),
+        sparkline(dots, title=EVIL, since=0, until=3, baseline=0.4, gap_s=9.0),
         bars([1, 2], title=EVIL, edges=[EVIL, EVIL, EVIL]),
     ]
     for one in drawn:

@@ -134,12 +134,12 @@ async def test_with_three_scores_an_hour_there_is_a_mean_a_chart_and_the_window_
             await asyncio.sleep(0.1)
         metrics = (await w.client.get("/metrics")).text
         slices = await w.page("/?by=model")
-    assert "n 18, 6 h" in page.words
-    assert "insufficient data" not in page.words
-    (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "trend"]
-    assert chart == "faithfulness of quiet, last 24 hours by 6 h: from 0.90 to 0.90"
+    assert "n 18 in 6 h" in page.words
+    assert "of 10 scores" not in page.words
+    chart = next(one["aria-label"] for one in page.all("svg") if one.get("class") == "spark")
+    assert chart == "faithfulness of quiet, last 24 h by 6 h: from 0.90 to 0.90"
     assert re.search(r'gaugeway_quality_mean{app="quiet",metric="faithfulness"} 0\.(?:9|8999)', metrics)
     assert 'gaugeway_quality_window_seconds{app="quiet",metric="faithfulness"} 21600.0' in metrics
     assert 'gaugeway_signal_window_seconds{app="quiet",signal="abstained"} 21600.0' in metrics
-    assert "faithfulness quiet m-1 0.900" in slices.words
+    assert "faithfulness quiet m-1 0.90" in slices.words
     assert "72 1 d" in slices.words

@@ -7,8 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from dashboards.web.site import NAVIGATION
-from dashboards.web.toolbar import MAX_APPS, app_address, between, time_range, toolbar
+from dashboards.web.toolbar import ALIASES, MAX_APPS, PLACES, VIEWS, app_address, between, time_range, toolbar
 from tests.support.pages import world
 
 NOW = 1_790_000_000.0
@@ -72,7 +71,44 @@ def test_on_the_view_of_an_app_the_picker_leads_to_that_of_another():
 
 
 def test_every_view_has_a_key_of_its_own():
-    assert len({key for _, _, key in NAVIGATION}) == len(NAVIGATION)
+    assert len({view.key for view in VIEWS}) == len(VIEWS)
+    assert {place.key for place in PLACES} <= {view.key for view in VIEWS}
+
+
+async def test_every_view_is_in_one_place_and_says_where_it_is(tmp_path):
+    async with world(tmp_path) as w:
+        await w.drop()
+        for view in VIEWS:
+            links = (await w.page(view.to)).all("a")
+            here = [one["href"] for one in links if one.get("aria-current") == "page"]
+            place = next(place for place in PLACES if view in (place, *place.views))
+            assert set(here) == {view.to} | ({place.to} if view.to == place.to else set()), view.to
+            assert {"href": place.to, "aria-current": "page" if view.to == place.to else "true"} in links
+            assert all(
+                {"href": other.to} | ({} if other is not view else {"aria-current": "page"}) in links
+                for other in place.views
+            )
+
+
+async def test_the_address_of_a_place_leads_to_its_first_view_with_the_query(tmp_path):
+    async with world(tmp_path) as w:
+        await w.drop()
+        for path, to in ALIASES.items():
+            answer = await w.client.get(path, params={"app": "a b"})
+            assert (answer.status_code, answer.headers["location"]) == (302, f"{to}?app=a+b"), path
+
+
+def test_views_below_a_view_belong_to_its_place():
+    held = {
+        path: [place.name for place in PLACES if place.has(path)]
+        for path in ("/apps/x", "/exchanges/1", "/trials/new", "/")
+    }
+    assert held == {
+        "/apps/x": ["Overview"],
+        "/exchanges/1": ["Explore"],
+        "/trials/new": ["Versions"],
+        "/": ["Overview"],
+    }
 
 
 async def test_the_bar_is_on_every_page_and_the_range_where_there_is_one(tmp_path):

@@ -290,10 +290,10 @@ async def test_nobody_waits_for_hours_that_are_not_read_yet():
     store = Slow()
     reader = SeriesReader(store, clock=lambda: 1e6 * 3600.0 + 1.0)
     begin = time.perf_counter()
-    first = await reader.hours(24, 0.01)
+    first = await reader.recent(HOUR, 24, 0.01)
     waited = time.perf_counter() - begin
     store.go.set()
-    later, asked = await reader.hours(24, 5.0), store.asked
+    later, asked = await reader.recent(HOUR, 24, 5.0), store.asked
     assert waited < 0.5
     assert first == ({}, False)
     assert later[1]
@@ -304,10 +304,10 @@ async def test_an_hour_that_is_over_is_not_read_again_and_the_present_one_is():
     store, now = Slow(), [1e6 * 3600.0 + 1.0]
     store.go.set()
     reader = SeriesReader(store, clock=lambda: now[0])
-    await reader.hours(24, 5.0)
+    await reader.recent(HOUR, 24, 5.0)
     now[0] += 11.0
-    await reader.hours(24, 5.0)
+    await reader.recent(HOUR, 24, 5.0)
     again = store.asked - 24
     now[0] += 1000.0
-    await reader.hours(24, 5.0)
+    await reader.recent(HOUR, 24, 5.0)
     assert (again, store.asked - 24 - again) == (2, 24)

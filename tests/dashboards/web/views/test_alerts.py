@@ -47,8 +47,8 @@ async def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_p
         alert = await fired(w, bad=400)
         page, listed = await w.page(f"/alerts/{alert.fingerprint}"), await w.page("/alerts")
     assert "faithfulness of shop fell from 0.9" in page.words
-    assert f"{alert.mean_before:.3f}" in page.words
-    assert f"{alert.ci[0]:.3f} to {alert.ci[1]:.3f}" in page.words
+    assert f"{alert.mean_before:.2f}" in page.words
+    assert f"{alert.ci[0]:.2f} to {alert.ci[1]:.2f}" in page.words
     assert alert.cause_detail in page.text
     links = [one.get("href", "").split("?")[0] for one in page.all("a")]
     assert all(f"/exchanges/{one}" in links for one in alert.worst_exchanges)
@@ -146,13 +146,13 @@ async def test_a_rule_with_an_slo_shows_it_and_has_no_baseline_to_reset(tmp_path
         sent = await w.post(f"{where}/rebaseline", {"csrf": key}, 409)
         w.learns()
         sent, learned = sent.text, await w.page(where)
-    assert "SLO 0.850" in page.words
+    assert "SLO 0.85" in page.words
     assert "dashed line: SLO" in page.words
     assert "Baseline" not in page.words
     assert "Reset baseline" not in page.words
     assert "compares with an SLO of 0.85 and learns no baseline" in asked.words
     assert "learns no baseline" in sent
-    assert "Baseline 0.850" in learned.words
+    assert "Baseline 0.85" in learned.words
     assert "dashed line: baseline" in learned.words
     assert "Reset baseline" in learned.words
 

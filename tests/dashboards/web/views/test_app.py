@@ -319,8 +319,8 @@ async def test_decisions_the_llm_and_both_together_stand_side_by_side(tmp_path):
         assert low < passing < high
         anchor = api[f"{name}~anchor"]
         assert anchor["covariate"] == name
-        assert f"{anchor['alone_low']:.3f} to {anchor['alone_high']:.3f}" == alone[3]
-        assert f"{anchor['ci_low']:.3f} to {anchor['ci_high']:.3f}" == both[3]
+        assert f"{anchor['alone_low']:.2f} to {anchor['alone_high']:.2f}" == alone[3]
+        assert f"{anchor['ci_low']:.2f} to {anchor['ci_high']:.2f}" == both[3]
         assert decided[5:] == ["0.1200 USD", "0.1500 USD"], "a call is for both metrics, whichever paid"
         assert alone[5:] == ["0.6000 USD", "3.00 USD"]
         assert both[5:] == ["0.7200 USD", "0.9000 USD"]
@@ -357,7 +357,7 @@ async def test_a_judge_without_any_score_has_a_dash_and_0_answers(tmp_path):
             await w.add(0.5 + number / 100)
         await w.look()
         rows, _ = await tier_rows(w)
-    assert rows["faithfulness", "decisions"][1:3] == ["30", "0.645"]
+    assert rows["faithfulness", "decisions"][1:3] == ["30", "0.65"]
     for by in ("LLM alone", "LLM with decisions"):
         assert rows["faithfulness", by] == ["gpt-5", "0", "-", "-", "-", "-", "-"]
 

@@ -106,7 +106,7 @@ async def test_conversations_are_listed_from_exchanges_where_none_is_scored(tmp_
         opened, (bank, before) = [(one, await w.page(one)) for one in links], others
     assert "3 conversations among 10 exchanges" in page.words
     assert "4 exchanges without a session, or that nothing continued, are in Explore only" in page.words
-    assert "Refund 0? 3 faithfulness 0.300 fails the threshold s-1 shop" in page.words
+    assert "Refund 0? 3 faithfulness 0.30 fails the threshold s-1 shop" in page.words
     assert [one for one, _ in opened] == [
         "/conversations/d0?app=shop",
         "/conversations/c-2?app=bank",
@@ -118,7 +118,7 @@ async def test_conversations_are_listed_from_exchanges_where_none_is_scored(tmp_
     for n in range(3):
         assert f"Refund {n}?" in refund.words
         assert f"Answer {n}." in refund.words
-    assert "faithfulness 0.300" in refund.words
+    assert "faithfulness 0.30" in refund.words
     for one in (page, hostile):
         assert EVIL in one.text
         assert not one.all("img")

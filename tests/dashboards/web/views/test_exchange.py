@@ -95,8 +95,8 @@ def test_passages_scores_and_facts_are_there(tmp_path):
     ]
     page = shown(tmp_path, sample, [judged(), *others])
     for words in (
-        "id h1 · source handbook · retrieval score 0.820",
-        "0.333 1 of 3 claims is supported",
+        "id h1 · source handbook · retrieval score 0.82",
+        "0.33 1 of 3 claims is supported",
         "some-judge 0.0031 USD 1.2 s",
         "skipped no reference",
         "✗ failed timeout",
@@ -385,10 +385,10 @@ async def test_a_single_score_has_the_judges_error_where_enough_answers_were_jud
         w.judged_twice(29)
         assert " ± " not in (await w.page("/exchanges/known")).words
         w.judged_twice(30)
-        assert "0.400 ± 0.20" in (await w.page("/exchanges/known")).words
-        assert "0.400 ± 0.20" in (await w.page("/exchanges/known/preview")).words
+        assert "0.40 ± 0.20" in (await w.page("/exchanges/known")).words
+        assert "0.40 ± 0.20" in (await w.page("/exchanges/known/preview")).words
         listed = (await w.page("/explore?metric=faithfulness&since=24h")).words
-        assert listed.count("0.400 ± 0.20") == 1
+        assert listed.count("0.40 ± 0.20") == 1
         for other in ("other", "none"):
             assert " ± " not in (await w.page(f"/exchanges/{other}")).words
         found = (await w.client.get("/api/exchanges/known")).json()["evaluations"]
@@ -417,7 +417,7 @@ async def test_the_worst_answers_of_an_alert_have_the_judges_error(tmp_path):
         await w.look()
         (alert, *_) = w.engine.alerts()
         w.judged_twice(40)
-        assert "0.300 ± 0.20" in (await w.page(f"/alerts/{alert.fingerprint}")).words
+        assert "0.30 ± 0.20" in (await w.page(f"/alerts/{alert.fingerprint}")).words
 
 
 async def test_an_exchange_is_added_to_a_data_set_by_a_form_without_a_script(tmp_path):

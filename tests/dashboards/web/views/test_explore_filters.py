@@ -124,7 +124,7 @@ async def test_groups_have_number_mean_and_interval(tmp_path, field, groups):
     assert first
     assert "group" not in fields_of(links[0])
     if field == "source":
-        assert re.search(r"doc-0\.md 20 0\.\d{3} 0\.\d{3} to 0\.\d{3}", page.words)
+        assert re.search(r"doc-0\.md 20 0\.\d{2} 0\.\d{2} to 0\.\d{2}", page.words)
 
 
 def test_every_active_filter_can_be_removed():
@@ -215,7 +215,7 @@ async def test_a_preview_sums_an_exchange_up(tmp_path):
         missing = await w.client.get("/exchanges/nothing/preview", headers={"accept": "text/html"})
         page, missing = await w.page("/exchanges/x/preview"), missing.status_code
     assert missing == 404
-    assert "faithfulness 0.100" in page.words
+    assert "faithfulness 0.10" in page.words
     assert "Two years." in page.words
     assert "more characters" in page.words
     assert not page.all("img")

@@ -82,7 +82,7 @@ async def test_means_before_since_and_now_have_intervals_and_numbers(tmp_path):
         alert = await incident(w, good=300, since=240)
         page = await w.page(f"/alerts/{alert.fingerprint}")
     for words in ("Before [(][^)]*[)]", "Since the onset", "Now [(]last [^)]*[)]"):
-        assert re.search(words + r" 0\.\d{3}\s*95 % interval 0\.\d{3} to 0\.\d{3}; n = \d{3}", page.words), words
+        assert re.search(words + r" 0\.\d{2}\s*95 % interval 0\.\d{2} to 0\.\d{2}; n = \d{3}", page.words), words
 
 
 async def test_the_worst_answers_stand_beside_good_ones(tmp_path):
@@ -295,13 +295,13 @@ async def test_while_the_mean_is_low_the_page_shows_no_recovery_and_one_mean_sin
     assert "Recovery none yet no sign that the mean is back" in page.words
     assert "37 %" not in page.words
     assert "began to grow" not in page.words
-    since = re.search(r"Since the onset (0\.\d{3})", page.words)[1]
+    since = re.search(r"Since the onset (0\.\d{2})", page.words)[1]
     title = re.search(r"faithfulness of shop fell from (0\.\d{2}) to (0\.\d{2})", page.words)
     assert title[2] == f"{float(since):.2f}"
-    assert since != f"{alert.mean_since:.3f}"
-    assert re.search(rf"First notified 0\.\d{{3}} before, {alert.mean_since:.3f} since.* scores; sent 20", page.words)
+    assert since != f"{alert.mean_since:.2f}"
+    assert re.search(rf"First notified 0\.\d{{2}} before, {alert.mean_since:.2f} since.* scores; sent 20", page.words)
     assert "Notified means" not in page.words
-    assert f"Mean since, at the alarm {alert.at_alarm.mean_since:.3f}" in page.words
+    assert f"Mean since, at the alarm {alert.at_alarm.mean_since:.2f}" in page.words
 
 
 async def test_of_a_sample_no_link_promises_a_number_of_answers(tmp_path, monkeypatch):

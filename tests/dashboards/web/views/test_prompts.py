@@ -12,12 +12,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dashboards.web.views.prompt_page import applied, entry_of, prefilled, prompt_texts
+from dashboards.web.views.prompt_page import MAX_TEXT, applied, entry_of, prefilled, prompt_texts, version_rows
 from gateway.capture.factory import capture_of, template_form
 from gateway.config import Capture
 from gaugeway.prompts import UserTemplate
-from gaugeway.records import Evaluation, Skipped
+from gaugeway.records import CaptureInfo, Context, Evaluation, PromptPart, Skipped
 from gaugeway.storage.templates import StoredTemplate
+from monitors.alerting.changes import Version
 from tests.gateway.handoff.test_template_sync import LEARNS, recording
 from tests.support import prompts
 from tests.support.pages import EVIL, world
@@ -51,6 +52,60 @@ async def keep(w, samples):
     for one in samples:
         skipped = Evaluation(sample_id=one.id, metric="faithfulness", version="1", outcome=Skipped("no_contexts"))
         await w.store.add(one, [skipped])
+
+
+def version(value, first_seen, app="shop", kind="prompt"):
+    return Version(app=app, kind=kind, value=value, first_seen=first_seen, exchanges=30)
+
+
+async def prompted(w, name, at, lines, **more):
+    """An exchange whose prompt has these instructions, a passage with its title, and a question."""
+    parts = (
+        PromptPart(role="system", kind="instructions", start=0, end=9, text=lines),
+        PromptPart(role="user", kind="instructions", start=0, end=9, text="[1] fares.md", message=1, passage=0),
+        PromptPart(role="user", kind="passage", start=9, end=19, message=1, passage=0),
+        PromptPart(role="user", kind="question", start=20, end=30, message=1),
+    )
+    capture = CaptureInfo(source="structure", parts=parts)
+    passage = Context(text="A secret passage.")
+    await w.add(
+        0.9,
+        prompt=name,
+        at=at,
+        capture=capture,
+        contexts=(passage,),
+        context_source="structure",
+        question="Why?",
+        **more,
+    )
+
+
+def test_a_version_follows_the_one_before_of_its_app_and_scheme():
+    known = [version("2-a", 1.0), version("2-x", 2.0, "bank"), version("m", 2.5, kind="model"), version("2-b", 3.0)]
+    rows = [(row.version.value, row.before) for row in version_rows([*known, version("3-c", 4.0)], "shop")]
+    assert rows == [("3-c", ""), ("2-b", "2-a"), ("2-a", "")]
+    assert len(version_rows(known, "")) == 3
+
+
+async def test_the_newest_prompt_is_shown_with_what_changed_since_the_version_before(tmp_path):
+    async with world_now(tmp_path) as w:
+        w.engine.versions.all = lambda: [version("2-a", NOW - 900.0), version("2-b", NOW - 600.0)]
+        bare = await w.page("/prompts")
+        await prompted(w, "2-a", NOW - 700.0, "Answer from the passages only.\nCite them.")
+        await prompted(w, "2-b", NOW - 500.0, f"Answer as you like.\nCite them.\n{EVIL}")
+        page, old = await w.page("/prompts"), await w.page("/prompts?app=shop&version=2-a")
+        await prompted(w, "2-b", NOW - 400.0, "x" * (MAX_TEXT + 7))
+        long = await w.page("/prompts?app=shop")
+    assert "No exchange of the last 30 days stores the text of this version." in bare.words
+    assert "\N{MINUS SIGN} Answer from the passages only.+ Answer as you like. Cite them." in page.words
+    assert "User message [passages][question]" in page.words
+    assert "A secret passage." not in page.text
+    assert "/compare?app=shop&by=prompt&a=2-a&b=2-b" in [one["href"] for one in page.all("a")]
+    assert EVIL in page.text
+    assert not page.all("img")
+    assert "Changes since" not in old.words
+    assert "Answer from the passages only." in old.words
+    assert "7 more characters are not shown." in long.words
 
 
 async def test_without_any_the_page_says_how_long_it_takes(tmp_path):

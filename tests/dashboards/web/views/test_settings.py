@@ -216,7 +216,7 @@ async def test_the_caption_holds_for_a_failed_test(tmp_path):
         w.people.notify = failed
         await w.send("/settings", "/settings/test")
         page = await w.page("/settings")
-    assert "addresses and keys are not shown" in page.words
+    assert "Addresses and keys are not shown" in page.words
     assert "no-such-host" not in page.text
     assert "8443" not in page.text
     assert "answered 302" in page.words

@@ -25,7 +25,7 @@ async def test_the_table_names_the_source_that_lowers_scores_and_leads_to_its_wo
         exchange = await w.page(next(a["href"] for a in one.all("a") if a["href"].startswith("/exchanges/")))
     assert "8 sources of 120 exchanges, scored by faithfulness" in every.words
     assert every.words.count("lowers faithfulness") == 1
-    assert "old.md▼ lowers faithfulness 2017 % 100 %84 % to 100 % 0 %0 % to 4 % 0.200n 20 0.960 -0.760" in every.words
+    assert "old.md▼ lowers faithfulness 2017 % 100 %84 % to 100 % 0 %0 % to 4 % 0.20n 20 0.96 -0.76" in every.words
     assert "No judge has said which passages the claims rest on" in every.words
     assert "/sources?app=shop&since=24h&source=old.md" in [a["href"] for a in every.all("a")]
     assert "Worst answers with this source" in one.words

@@ -59,13 +59,9 @@ async def test_a_period_that_ends_later_ends_now_and_long_lists_say_so(tmp_path)
             await w.page("/review"),
             await w.page("/"),
         )
-    begin = next(index for index, (_, one) in enumerate(pipeline.elements) if one.get("class") == "funnel")
-    times = [one["datetime"] for tag, one in pipeline.elements[:begin] if tag == "time"]
-    assert len(times) == 2
-    assert times[-1] <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    assert next(one for one in pipeline.all("input") if one.get("id") == "app")["list"] == "apps"
-    assert len(pipeline.all("option")) == 200
-    assert "Exchanges from" in pipeline.words
+    times = [one["datetime"] for tag, one in pipeline.elements if tag == "time"][:2]
+    assert f"{times[0][:10]} {times[0][11:19]} UTC to" in pipeline.words
+    assert times[1] <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     assert "Interval shown from 10 labels" in review.words
     assert "no gateway answered" in overview.words
     assert any(one.get("title") == "app-1" for one in overview.all("a"))
