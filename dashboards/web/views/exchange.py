@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -16,7 +17,13 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.addresses import address_with, explore
 from dashboards.web.format import shortened
-from dashboards.web.incident.exchange_summary import candidate_answers, chart_of, line_of, spans_of, summary_of
+from dashboards.web.incident.exchange_summary import (
+    badge_of,
+    candidate_answers,
+    line_of,
+    spans_of,
+    summary_of,
+)
 from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, prompt_of, read
 from dashboards.web.incident.neighbours import list_fields, place_of, similar_failures
 from dashboards.web.site import Page, Site, done, operator_of
@@ -71,16 +78,19 @@ def tokens_of(sample: Sample) -> str:
     return ", ".join(f"{n} {name.removesuffix('_tokens')}" for name, n in counts.items() if n is not None)
 
 
-def scores_of(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """The lines of metrics, and the signals: name, what the mean of it is, and value."""
-    signals = [
-        (evaluation.metric, SIGNALS[evaluation.metric].meaning, evaluation.outcome.value)
-        for evaluation in evaluations
-        if evaluation.metric in SIGNALS and isinstance(evaluation.outcome, Score)
-    ]
+def scores_of(site: Site, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """The evaluations by metrics as badges and as lines; and the signals: name, what the mean of it is, and value."""
+    metrics = [evaluation for evaluation in evaluations if evaluation.metric not in SIGNALS]
+    badges = [badge_of(evaluation, site.passing, site.error_of) for evaluation in metrics]
     return {
-        "lines": [line_of(evaluation) for evaluation in evaluations if evaluation.metric not in SIGNALS],
-        "signals": signals,
+        "lines": [line_of(evaluation) for evaluation in metrics],
+        "badges": sorted(badges, key=lambda badge: ("bad", "warn", "good", "").index(badge.kind)),
+        "wrong": {badge.metric for badge in badges if badge.kind == "bad"},
+        "signals": [
+            (evaluation.metric, SIGNALS[evaluation.metric].meaning, evaluation.outcome.value)
+            for evaluation in evaluations
+            if evaluation.metric in SIGNALS and isinstance(evaluation.outcome, Score)
+        ],
     }
 
 
@@ -124,12 +134,10 @@ async def _around(site: Site, request: Page, sample: Sample, evaluations: Sequen
         chosen = selection(fields, site.clock())
         fixed = bool(chosen.problems or chosen.given["topic"] or chosen.hashed_source)
         place = await place_of(store, chosen.fields, None if fixed else chosen.query, sample, evaluations)
-    spans = spans_of(sample, evaluations)
     return {
         "place": place,
         "list_text": request.query_params.get("list", "") if fields else "",
-        "spans": spans,
-        "waterfall": chart_of(spans),
+        "spans": spans_of(sample, evaluations),
         "similar": await similar_failures(
             store, sample, evaluations, site.sources.passing, metric=fields.get("metric", "")
         ),
@@ -171,7 +179,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             reading=reading,
             answers=answers[:MAX_ANSWERS],
             prompt=prompt_of(sample, everything=everything),
-            **scores_of(evaluations),
+            **scores_of(site, evaluations),
             tokens=tokens_of(sample),
             said=said[-MAX_SUPPLEMENTS:],
             earlier=max(0, len(said) - MAX_SUPPLEMENTS),
@@ -186,8 +194,9 @@ def exchange_handlers(site: Site) -> list[Any]:
     async def preview(exchange_id: FromPath[str]) -> Template:
         sample, evaluations = await _stored(store, exchange_id)
         names = site.sources.names(sample)
-        summary = await asyncio.to_thread(summary_of, sample, evaluations, names, site.sources.passing)
-        return Template("preview.html", context=summary | {"error_of": site.error_of}, media_type="text/html")
+        badge = partial(badge_of, passing=site.passing, error_of=site.error_of)
+        summary = await asyncio.to_thread(summary_of, sample, evaluations, names, badge)
+        return Template("preview.html", context=summary, media_type="text/html")
 
     return [exchange, preview, _feedback_handler(site), _dataset_handler(site)]
 
