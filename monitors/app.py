@@ -51,8 +51,9 @@ from monitors.api.reports import compare_handlers, label_handlers, source_handle
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.trials import TrialDesk, trial_handlers
 from monitors.evaluation.cause_judging import CauseJudging
+from monitors.evaluation.cluster_naming import NAME_EVERY_S, ClusterNames
 from monitors.evaluation.evaluator import is_judged
-from monitors.evaluation.judge_marks import PromptMarking
+from monitors.evaluation.judge_marks import MARK_EVERY_S, PromptMarking
 from monitors.evaluation.models import JudgeSetup, anchor_warnings, open_embeddings, open_judge
 from monitors.exporters.factory import open_exporters, open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
@@ -177,7 +178,11 @@ async def run(
     for note in (*parts.catalogue.notes, *_removed_rules(config, parts.catalogue)):
         _log.warning("%s", note)
     templates, datasets = open_templates(store_url(config, data_dir)), open_datasets(store_url(config, data_dir))
-    scheduler.marking = _marking(config, templates, parts.judging, instruments)
+    if (marking := _marking(config, templates, parts.judging, instruments)) is not None:
+        scheduler.of_leader["prompt_marks"] = MARK_EVERY_S, marking.tick
+    if parts.judging is not None and parts.judging.writer is not None and config.capture.content:
+        names = ClusterNames(parts.store, parts.store, parts.judging.writer, allowed=parts.judging.is_available)
+        parts.sources.name_clusters, scheduler.of_leader["cluster_names"] = names.named, (NAME_EVERY_S, names.tick)
     trials = _trials(config, data_dir, parts)
     registry = workers.registry(instruments.registry)
     pages, series = None, SeriesReader(parts.store, effects=engine.design_effects)

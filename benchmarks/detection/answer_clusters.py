@@ -103,7 +103,7 @@ def quality(report: ClusterReport, answers, sizes) -> tuple[list[float], list[fl
     """
     recall, purity, holding = [], [], 0
     for kind, planted in enumerate(sizes):
-        counts = [Counter(example.split(":")[0] for example in cluster) for cluster in members_of(report, answers)]
+        counts = [Counter(example.split(":")[0] for example in cluster) for cluster in members_of(answers)]
         best = max(counts, key=lambda count: count[str(kind)], default=Counter())
         recall.append(best[str(kind)] / planted)
         purity.append(best[str(kind)] / max(1, sum(best.values())))
@@ -111,8 +111,8 @@ def quality(report: ClusterReport, answers, sizes) -> tuple[list[float], list[fl
     return recall, purity, len(report.clusters), holding
 
 
-def members_of(report: ClusterReport, answers):
-    """The ids of each cluster's answers; the report has five of them, so the clustering is made again."""
+def members_of(answers):
+    """The ids of each cluster's answers; a report has five of them, so the clustering is made again."""
     from monitors.analysis.answer_clusters import _drawn, _grouped  # noqa: PLC0415 - internals, for the measurement
 
     bad = _drawn(answer for answer in answers if answer.is_bad)
@@ -163,7 +163,7 @@ def main() -> None:
             failing = [(0, 0.0)] * 50 + [(1, 0.0)] * 30 + [(2, 0.75)] * size + [(-1, 0.0)] * 100
             answers = world.answers(failing, 300)
             report = clusters_of(answers, "failures", SCOPE)
-            for ids, cluster in zip(members_of(report, answers), report.clusters, strict=True):
+            for ids, cluster in zip(members_of(answers), report.clusters, strict=True):
                 own = sum(name.startswith("2:") for name in ids) > 0.5 * len(ids)
                 hits += own and cluster.new is not None
                 wrong += not own and cluster.new is not None

@@ -64,7 +64,8 @@ class WordWeights:
         return matrix
 
     def _weight(self, stem: str) -> float:
-        return math.log(1.0 + (1.0 + self._size) / (1.0 + self._texts[stem]))
+        # a word of every text says little, but is all that equal texts have
+        return 0.1 + math.log((1.0 + self._size) / (1.0 + self._texts[stem]))
 
     def keywords(self, texts: Sequence[Terms]) -> tuple[str, ...]:
         """Return the words that texts of a group have more often than those of the background, the most typical first.

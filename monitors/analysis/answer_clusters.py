@@ -258,7 +258,7 @@ def _new(groups: Sequence[Sequence[int]], answers: Sequence[ClusteredAnswer], al
     if n < 2:  # noqa: PLR2004 - before and after
         return {}
     moments = sorted({round(n * part / (MOMENTS + 1)) for part in range(1, MOMENTS + 1)} - {0, n})
-    logs, best, ranks = dict[int, float](), dict[int, int](), dict[int, list[int]]()
+    logs, ranks = dict[int, float](), dict[int, list[int]]()
     for number, group in enumerate(groups):
         ranks[number] = sorted(place[at] for at in group if at in place)
         later = np.searchsorted(ranks[number], moments)
@@ -267,17 +267,17 @@ def _new(groups: Sequence[Sequence[int]], answers: Sequence[ClusteredAnswer], al
             for moment, before in zip(moments, later, strict=True)
         ]
         logs[number] = float(np.logaddexp.reduce(each)) - math.log(len(each))
-        best[number] = moments[int(np.argmax(each))]
     found = {}
     for name in affected({str(number): evidence for number, evidence in logs.items()}, alpha):
         number = int(name)
-        before = int(np.searchsorted(ranks[number], best[number]))
-        since = ranks[number][before]  # the first one of the cluster from that moment on
+        k = len(ranks[number])
+        before = max(range(k), key=lambda first: log_e_overlap(n, k, n - ranks[number][first], k - first))
+        since = ranks[number][before]
         found[number] = NewSince(
             since=answers[units[since]].started_at,
             is_first=not before,
             before=_rounded(before / since) if since else 0.0,
-            now=_rounded((len(ranks[number]) - before) / (n - since)),
+            now=_rounded((k - before) / (n - since)),
             evidence_log10=_rounded(logs[number] / math.log(10.0)),
         )
     return found

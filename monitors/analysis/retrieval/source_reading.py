@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -89,6 +89,8 @@ class SourceReports:
         enabled: Collection[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.name_clusters: Callable[[ClusterReport], Awaitable[ClusterReport]] = _as_it_is
+        """Puts the judge's names into a report of clusters; set where there is a judge."""
         self._store = store
         self._salt = salt
         self._passing = passing
@@ -149,12 +151,12 @@ class SourceReports:
         key = app, metric, since_s, until
         async with self._lock:
             if (known := self._clusters.get((*key, kind))) is not None:
-                return known
+                return await self.name_clusters(known)
             points, scope = await self._read_window(key, time.monotonic() + budget_s)
             found = await asyncio.to_thread(self._clustered, points, self._remembered(points), scope, kind)
             if not scope.pending:
                 self._clusters[*key, kind] = found
-            return found
+        return await self.name_clusters(found)
 
     def _remembered(self, points: Sequence[Point]) -> Mapping[str, _Remembered]:
         return {point.sample_id: self._known[point.sample_id] for point in points}
@@ -229,7 +231,7 @@ class SourceReports:
             read_at=now,
             settled=now - sample.started_at > SETTLED_S,
             question=question[:_LONGEST_QUESTION],
-            claim=_failed_claims(evaluations),
+            claim=failed_claims(evaluations),
             passages=self.names(sample),
             verdicts=passage_verdicts(evaluations),
             declined=is_declined(sample, evaluations),
@@ -297,6 +299,10 @@ class SourceReports:
         )
 
 
+async def _as_it_is(report: ClusterReport) -> ClusterReport:
+    return report
+
+
 def _last_evaluations(points: Sequence[Point]) -> list[Point]:
     """Return one point for each exchange: its last score, else its last evaluation."""
     found: dict[str, Point] = {}
@@ -314,7 +320,7 @@ def _traits(point: Point, seen: _Remembered, *, prompts: bool) -> tuple[tuple[st
     return (("model", point.model), *prompt, *tags, *sources)
 
 
-def _failed_claims(evaluations: Sequence[Evaluation]) -> str:
+def failed_claims(evaluations: Sequence[Evaluation]) -> str:
     """Return the claims that failed, as the judge says, or its reasons where it gave no claims; 300 characters."""
     failed = [claim.text for claim in claims_in(evaluations) if claim.verdict != "supported"]
     reasons = (
