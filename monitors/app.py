@@ -178,11 +178,7 @@ async def run(
     for note in (*parts.catalogue.notes, *_removed_rules(config, parts.catalogue)):
         _log.warning("%s", note)
     templates, datasets = open_templates(store_url(config, data_dir)), open_datasets(store_url(config, data_dir))
-    if (marking := _marking(config, templates, parts.judging, instruments)) is not None:
-        scheduler.of_leader["prompt_marks"] = MARK_EVERY_S, marking.tick
-    if parts.judging is not None and parts.judging.writer is not None and config.capture.content:
-        names = ClusterNames(parts.store, parts.store, parts.judging.writer, allowed=parts.judging.is_available)
-        parts.sources.name_clusters, scheduler.of_leader["cluster_names"] = names.named, (NAME_EVERY_S, names.tick)
+    _ask_for_marks_and_names(config, templates, parts)
     trials = _trials(config, data_dir, parts)
     registry = workers.registry(instruments.registry)
     pages, series = None, SeriesReader(parts.store, effects=engine.design_effects)
@@ -277,19 +273,22 @@ def _handlers(config: Config, parts: Parts, series: SeriesReader, trials: TrialD
     ]
 
 
-def _marking(
-    config: Config, templates: Templates, judging: JudgeSetup | None, instruments: Instruments
-) -> PromptMarking | None:
-    """Build the prompt marking; None without a judge, with content off, or when it is not asked."""
-    if judging is None or judging.writer is None or not (config.capture.ask_judge and config.capture.content):
-        return None
-    return PromptMarking(
-        templates,
-        judging.writer,
-        retention_s=config.capture.retention_days * _DAY_S,
-        allowed=judging.is_available,
-        on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
-    )
+def _ask_for_marks_and_names(config: Config, templates: Templates, parts: Parts) -> None:
+    """Have the leader's judge mark prompts, where it may, and name clusters; nothing with content off."""
+    judging, instruments, of_leader = parts.judging, parts.instruments, parts.scheduler.of_leader
+    if judging is None or judging.writer is None or not config.capture.content:
+        return
+    names = ClusterNames(parts.store, parts.store, judging.writer, allowed=judging.is_available)
+    parts.sources.name_clusters, of_leader["cluster_names"] = names.named, (NAME_EVERY_S, names.tick)
+    if config.capture.ask_judge:
+        marking = PromptMarking(
+            templates,
+            judging.writer,
+            retention_s=config.capture.retention_days * _DAY_S,
+            allowed=judging.is_available,
+            on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
+        )
+        of_leader["prompt_marks"] = MARK_EVERY_S, marking.tick
 
 
 def _open_audit(data_dir: Path) -> logging.Handler:

@@ -65,7 +65,7 @@ class WordWeights:
 
     def _weight(self, stem: str) -> float:
         # a word of every text says little, but is all that equal texts have
-        return 0.1 + math.log((1.0 + self._size) / (1.0 + self._texts[stem]))
+        return 0.02 + math.log((1.0 + self._size) / (1.0 + self._texts[stem]))
 
     def keywords(self, texts: Sequence[Terms]) -> tuple[str, ...]:
         """Return the words that texts of a group have more often than those of the background, the most typical first.

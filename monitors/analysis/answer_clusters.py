@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from gaugeway.text.grouping import ALIKE, WordWeights, linked
@@ -50,6 +51,8 @@ MIN_LIKE = 10
 """Good answers to like questions from which on a cluster is compared with these."""
 MAX_DIFFERENCES = 4
 MOMENTS = 24
+LEAST_SHARE, MAX_WIDTH = 0.1, 0.35  # internal bound: what is said of an alert, not what is held
+"""A subject of an alert's bad answers has a tenth of them, known to so much."""
 _SHOWN_WORDS = 3
 
 
@@ -132,8 +135,8 @@ class AnswerCluster(Struct, frozen=True, kw_only=True):
     share: Share
     no_good_answer: Share
     trend: tuple[TrendStep, ...]
-    differs: tuple[OverRepresented, ...]
-    new: NewSince | None
+    differs: tuple[OverRepresented, ...] = ()
+    new: NewSince | None = None
     examples: tuple[ClusterExample, ...]
 
 
@@ -159,10 +162,20 @@ class ClusterReport(Struct, frozen=True, kw_only=True):
     clusters: tuple[AnswerCluster, ...] = ()
 
 
+class BadSubject(AnswerCluster, frozen=True, kw_only=True):
+    """A subject that bad answers have more often than good ones: `share` of the bad ones, `in_good` of the good ones.
+
+    `n` answers are about it, `bad` of them are bad. `evidence_log10` is log10 of the e-value.
+    """
+
+    bad: int
+    in_good: Share
+    evidence_log10: float
+
+
 class _Group(NamedTuple):
     members: Sequence[int]
     like: Sequence[int]
-    keywords: tuple[str, ...]
 
 
 def clusters_of(answers: Sequence[ClusteredAnswer], kind: Kind, scope: Scope, *, alpha: float = ALPHA) -> ClusterReport:
@@ -175,7 +188,11 @@ def clusters_of(answers: Sequence[ClusteredAnswer], kind: Kind, scope: Scope, *,
     known = [sum(bool(answer.question) and answer.is_bad is side for answer in answers) for side in (True, False)]
     scale = known[0] / max(1, len(bad)), known[1] / max(1, len(good))
     asked = _Asked(bad, good, *scale)
-    found = [_cluster(group, asked, scope, fresh.get(at), differs.get(at, ())) for at, group in enumerate(groups)]
+    words = _keywords([group.members for group in groups], bad, good)
+    found = [
+        replace(_cluster(group, asked, scope, words[at]), new=fresh.get(at), differs=differs.get(at, ()))
+        for at, group in enumerate(groups)
+    ]
     in_clusters = sum(len(group.members) for group in groups)
     return ClusterReport(
         app=scope.app,
@@ -194,13 +211,43 @@ def clusters_of(answers: Sequence[ClusteredAnswer], kind: Kind, scope: Scope, *,
     )
 
 
+def bad_subjects(answers: Sequence[ClusteredAnswer], scope: Scope, *, alpha: float = ALPHA) -> tuple[BadSubject, ...]:
+    """Return the subjects that bad answers have more often than good ones, the largest share of the bad ones first.
+
+    Bad and good answers are put together alike, so a subject is tested as any value is: e-BH over all subjects keeps
+    the expected share of wrong ones at or below alpha. One whose share of the bad answers is known less well than
+    to `MAX_WIDTH`, or is below `LEAST_SHARE`, is left out.
+    """
+    some = _drawn(answers)
+    groups = [group.members for group in _grouped(some, (), most=len(some))]
+    units = list(_units(some, range(len(some))).values())
+    of_bad = {at for at in units if some[at].is_bad}
+    logs = {}
+    for number, group in enumerate(groups):
+        inside = set(units).intersection(group)
+        logs[str(number)] = log_e_overlap(len(units), len(inside), len(of_bad), len(of_bad & inside))
+    named = [int(name) for name in affected(logs, alpha)] if 0 < len(of_bad) < len(units) else []
+    sides = [[answer for answer in some if answer.is_bad is side] for side in (True, False)]
+    found = []
+    for number, words in zip(named, _keywords([groups[number] for number in named], some, ()), strict=True):
+        members = {some[at].id for at in groups[number]}
+        shares = [share_by_conversation([(answer, answer.id in members) for answer in side]) for side in sides]
+        if shares[0].ratio < LEAST_SHARE or shares[0].ci_high - shares[0].ci_low > MAX_WIDTH:
+            continue
+        poor = [at for at in groups[number] if some[at].is_bad]
+        whole = _cluster(_Group(poor, ()), _Asked(some, (), 1.0, 1.0), scope, words)
+        more = {"n": len(members), "bad": len(poor), "share": shares[0], "in_good": shares[1]}
+        found.append(BadSubject(**asdict(whole) | more, evidence_log10=_rounded(logs[str(number)] / math.log(10.0))))
+    return tuple(sorted(found, key=lambda subject: (-subject.share.ratio, subject.keywords)))
+
+
 def _drawn(answers: Iterable[ClusteredAnswer]) -> list[ClusteredAnswer]:
     """Return answers with a question, `MAX_CLUSTERED` at most, in an order that has nothing to do with their time."""
     known = (answer for answer in answers if answer.question)
     return sorted(known, key=lambda answer: blake2b(answer.id.encode()).digest())[:MAX_CLUSTERED]
 
 
-def _grouped(bad: Sequence[ClusteredAnswer], good: Sequence[ClusteredAnswer]) -> list[_Group]:
+def _grouped(bad: Sequence[ClusteredAnswer], good: Sequence[ClusteredAnswer], most: int = MAX_CLUSTERS) -> list[_Group]:
     """Return the groups of alike answers, the largest first, each with the good answers to like questions."""
     asked, others = ([terms_of(answer.question) for answer in side] for side in (bad, good))
     claimed = [terms_of(answer.claim) for answer in bad]
@@ -221,11 +268,18 @@ def _grouped(bad: Sequence[ClusteredAnswer], good: Sequence[ClusteredAnswer]) ->
         if asked[at]:
             members.setdefault(group_of[text], []).append(at)
     large = [some for some in members.values() if len(_units(bad, some)) >= MIN_CONVERSATIONS]
-    large = sorted(large, key=lambda some: (-len(some), some[0]))[:MAX_CLUSTERS]
+    large = sorted(large, key=lambda some: (-len(some), some[0]))[:most]
     like = _like(of_good, [questions[[text_of[at] for at in some]].mean(axis=0) for some in large])
-    words = [{**question, **claim} for question, claim in zip(asked, claimed, strict=True)]
-    weights = WordWeights([*words, *others])
-    return [_Group(some, like[at], weights.keywords([words[one] for one in some])) for at, some in enumerate(large)]
+    return [_Group(some, like[at]) for at, some in enumerate(large)]
+
+
+def _keywords(
+    groups: Sequence[Sequence[int]], bad: Sequence[ClusteredAnswer], good: Sequence[ClusteredAnswer]
+) -> list[tuple[str, ...]]:
+    """Return the most typical words of each group, of its questions and claims."""
+    words = [{**terms_of(answer.claim), **terms_of(answer.question)} for answer in bad]
+    weights = WordWeights([*words, *(terms_of(answer.question) for answer in good)])
+    return [weights.keywords([words[at] for at in group]) for group in groups]
 
 
 def _different(texts: Iterable[Terms]) -> list[Terms]:
@@ -333,23 +387,19 @@ class _Asked(NamedTuple):
     times_good: float
 
 
-def _cluster(
-    group: _Group, asked: _Asked, scope: Scope, new: NewSince | None, differs: tuple[OverRepresented, ...]
-) -> AnswerCluster:
+def _cluster(group: _Group, asked: _Asked, scope: Scope, keywords: tuple[str, ...]) -> AnswerCluster:
     inside, like = [asked.bad[at] for at in group.members], [asked.good[at] for at in group.like]
     members = {answer.id for answer in inside}
     times = [asked.times_bad] * len(inside) + [asked.times_good] * len(like)
     newest = sorted(inside, key=lambda answer: (-answer.started_at, answer.id))
     return AnswerCluster(
-        name=", ".join(group.keywords[:_SHOWN_WORDS]),
-        keywords=group.keywords,
+        name=", ".join(keywords[:_SHOWN_WORDS]),
+        keywords=keywords,
         n=len(inside),
         conversations=len(_units(asked.bad, group.members)),
         share=share_by_conversation([(answer, answer.id in members) for answer in asked.bad]),
         no_good_answer=share_by_conversation([(answer, answer.no_good_answer) for answer in (*inside, *like)], times),
         trend=_trend(asked.bad, members, scope),
-        differs=differs,
-        new=new,
         examples=tuple(
             ClusterExample(id=answer.id, started_at=answer.started_at, question=answer.question, claim=answer.claim)
             for answer in newest[:MAX_EXAMPLES]

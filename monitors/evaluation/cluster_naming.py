@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from gaugeway.storage.stores import StateStore, Store
 from gaugeway.text.topics import STEM, terms_of
-from monitors.analysis.answer_clusters import AnswerCluster, ClusterReport
+from monitors.analysis.answer_clusters import AnswerCluster, Kind
 from monitors.analysis.retrieval.source_reading import failed_claims
 from monitors.evaluation.judge_marks import PERMANENT, marked
 from monitors.judges import Judge, JudgeError
@@ -86,23 +86,22 @@ class ClusterNames:
         self._read_at = -FRESH_S
         self._waiting: list[_Waiting] = []
 
-    async def named(self, report: ClusterReport) -> ClusterReport:
-        """Return a report with the names that are known; the other clusters are left to `tick`."""
-        if self.judge is None or not report.clusters:
-            return report
+    async def named(self, app: str, kind: Kind, clusters: Sequence[AnswerCluster]) -> tuple[AnswerCluster, ...]:
+        """Return clusters with the names that are known; the others are left to `tick`."""
+        if self.judge is None or not clusters:
+            return (*clusters,)
         if self.clock() - self._read_at >= FRESH_S:
             await self._read()
-        clusters = tuple(self._named(report, cluster) for cluster in report.clusters)
-        return replace(report, clusters=clusters)
+        return tuple(self._named(app, kind, cluster) for cluster in clusters)
 
-    def _named(self, report: ClusterReport, cluster: AnswerCluster) -> AnswerCluster:
-        found = _most_alike(self._known, report.app, report.kind, cluster.keywords)
+    def _named(self, app: str, kind: Kind, cluster: AnswerCluster) -> AnswerCluster:
+        found = _most_alike(self._known, app, kind, cluster.keywords)
         if found is not None:
             return replace(cluster, name=found.name, is_named=True) if found.name else cluster
-        waits = any(_alike(waiting, report.app, report.kind, cluster.keywords) >= SAME for waiting in self._waiting)
+        waits = any(_alike(waiting, app, kind, cluster.keywords) >= SAME for waiting in self._waiting)
         if cluster.keywords and not waits and len(self._waiting) < MAX_WAITING:
             examples = tuple(example.id for example in cluster.examples)
-            self._waiting.append(_Waiting(report.app, report.kind, cluster.keywords, examples))
+            self._waiting.append(_Waiting(app, kind, cluster.keywords, examples))
         return cluster
 
     async def tick(self) -> None:

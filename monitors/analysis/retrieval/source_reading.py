@@ -8,9 +8,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from cachetools import TTLCache
+from msgspec import structs
 
 from gaugeway.records import Evaluation, Sample, Score, same_scheme
 from gaugeway.settings.shared import Price, PriceTable
@@ -19,7 +20,7 @@ from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import passage_names
 from gaugeway.text.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
-from monitors.analysis.answer_clusters import KINDS, ClusteredAnswer, ClusterReport, Kind, clusters_of
+from monitors.analysis.answer_clusters import KINDS, AnswerCluster, ClusteredAnswer, ClusterReport, Kind, clusters_of
 from monitors.analysis.captured import check_metric
 from monitors.analysis.claim_highlight import claims_in
 from monitors.analysis.human_labels import Passings, default_passing
@@ -64,6 +65,9 @@ class _Remembered:
     use: PassageUse | None
 
 
+Namer: TypeAlias = Callable[[str, Kind, Sequence[AnswerCluster]], Awaitable[tuple[AnswerCluster, ...]]]
+
+
 class Reports(NamedTuple):
     """What is made of one reading."""
 
@@ -89,8 +93,8 @@ class SourceReports:
         enabled: Collection[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.name_clusters: Callable[[ClusterReport], Awaitable[ClusterReport]] = _as_it_is
-        """Puts the judge's names into a report of clusters; set where there is a judge."""
+        self.name_clusters: Namer = _keywords_only
+        """Puts the judge's names into clusters of an app and kind; set where there is a judge."""
         self._store = store
         self._salt = salt
         self._passing = passing
@@ -151,12 +155,15 @@ class SourceReports:
         key = app, metric, since_s, until
         async with self._lock:
             if (known := self._clusters.get((*key, kind))) is not None:
-                return await self.name_clusters(known)
+                return await self._named(known)
             points, scope = await self._read_window(key, time.monotonic() + budget_s)
             found = await asyncio.to_thread(self._clustered, points, self._remembered(points), scope, kind)
             if not scope.pending:
                 self._clusters[*key, kind] = found
-        return await self.name_clusters(found)
+        return await self._named(found)
+
+    async def _named(self, report: ClusterReport) -> ClusterReport:
+        return structs.replace(report, clusters=await self.name_clusters(report.app, report.kind, report.clusters))
 
     def _remembered(self, points: Sequence[Point]) -> Mapping[str, _Remembered]:
         return {point.sample_id: self._known[point.sample_id] for point in points}
@@ -299,8 +306,8 @@ class SourceReports:
         )
 
 
-async def _as_it_is(report: ClusterReport) -> ClusterReport:
-    return report
+async def _keywords_only(_app: str, _kind: Kind, clusters: Sequence[AnswerCluster]) -> tuple[AnswerCluster, ...]:
+    return (*clusters,)
 
 
 def _last_evaluations(points: Sequence[Point]) -> list[Point]:

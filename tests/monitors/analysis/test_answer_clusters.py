@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.answer_clusters import SCOPE, SINCE, UNTIL, World, members_of, quality
-from monitors.analysis.answer_clusters import MAX_CLUSTERS, ClusteredAnswer, clusters_of, share_by_conversation
+from monitors.analysis.answer_clusters import (
+    MAX_CLUSTERS,
+    ClusteredAnswer,
+    bad_subjects,
+    clusters_of,
+    share_by_conversation,
+)
 from monitors.statistics.agreement import wilson
 from monitors.statistics.attribution import ScoredAnswer, contrast, log_e_overlap, retrievals_of
 
@@ -148,3 +154,35 @@ def test_in_worlds_without_change_nothing_is_called_new_more_often_than_promised
         world = World(30_000 + seed)
         wrong += any(cluster.new for cluster in of(world.answers(planted(world), 50)).clusters)
     assert wrong <= 18  # 5 % of 200, and 2.6 standard errors
+
+
+def alerts_answers(world, share_of_kind, n=300, bad=80):
+    """Answers since an onset; of the bad ones, this share is about the first planted kind, of the good ones a tenth."""
+    found = []
+    for number in range(n):
+        is_bad = number < bad
+        about_kind = world.rng.random() < (share_of_kind if is_bad else 0.1)
+        subject = world.kinds[0] if about_kind else world.subjects[int(world.rng.integers(len(world.subjects)))]
+        found.append(answer(number, world.text(subject), is_bad=is_bad))
+    return found
+
+
+def test_what_the_bad_answers_of_an_alert_are_about():
+    found = bad_subjects(alerts_answers(World(4), 0.7), SCOPE)
+    assert found[0].share.ratio == pytest.approx(0.7, abs=0.2)
+    assert found[0].share.ci_low > found[0].in_good.ci_high
+    assert found[0].bad < found[0].n
+    assert set(found[0].keywords) & set(World(4).kinds[0][1])
+    assert len(found) <= 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_as_common_among_good_answers_is_not_said(seed):
+    assert bad_subjects(alerts_answers(World(seed), 0.1), SCOPE) == ()
+
+
+def test_a_share_that_is_hardly_known_is_not_said():
+    few = [*(answer(n) for n in range(7)), *(answer(10 + n, "wheelchair cabin", is_bad=n < 3) for n in range(40))]
+    assert bad_subjects(few, SCOPE) == ()
+    assert bad_subjects([answer(n) for n in range(50)], SCOPE) == ()
+    assert bad_subjects([], SCOPE) == ()

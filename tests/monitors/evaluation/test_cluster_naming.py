@@ -56,7 +56,11 @@ class Naming:
         return clusters_of(answers, kind, Scope(app=app, metric="faithfulness", since=NOW - 60.0, until=NOW))
 
     async def shown(self, report):
-        return [(cluster.name, cluster.is_named) for cluster in (await self.names.named(report)).clusters]
+        return [(cluster.name, cluster.is_named) for cluster in await named(self.names, report)]
+
+
+async def named(names, report):
+    return await names.named(report.app, report.kind, report.clusters)
 
 
 def _scored(sample):
@@ -184,11 +188,11 @@ async def test_a_day_has_so_many_names_and_a_report_leaves_so_many_waiting(tmp_p
 async def test_a_follower_shows_the_names_that_the_leader_gave(tmp_path):
     naming = Naming(tmp_path, by_words)
     follower, report = naming.restarted(), await naming.report()
-    await follower.named(report)
+    await named(follower, report)
     await naming.shown(report)
     await naming.names.tick()
     naming.now[0] += FRESH_S
-    shown = (await follower.named(report)).clusters
+    shown = await named(follower, report)
     await naming.store.aclose()
     assert all(cluster.is_named for cluster in shown)
 

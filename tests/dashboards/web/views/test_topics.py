@@ -56,3 +56,20 @@ async def test_an_app_without_answers_and_a_wrong_period_are_named(tmp_path):
     assert "Fewer than five conversations are about the same subject." in one.words
     assert "No question of this app was evaluated in this period." in other.words
     assert "since: " in wrong.words
+
+
+async def test_the_page_says_what_the_bad_answers_are_about(tmp_path):
+    async with world(tmp_path) as w:
+        now = time.time()
+        for index in range(320):
+            late, kind = index >= 200, index % 2 == 0
+            value = 0.3 if late and kind else 0.95 if index % 10 else 0.8
+            question = f"{'saver ticket refund deadline' if kind else 'accessible wheelchair cabin'} {EVIL}"
+            await w.add(value, at=now - 7200.0 * (1 - index / 320), question=question)
+        await w.look()
+        alert = next(alert for alert in w.engine.alerts() if alert.state == "firing")
+        page = await w.page(f"/alerts/{alert.fingerprint}")
+    assert "of the bad answers:" in page.words
+    assert "100 % of the bad answers: " in page.words
+    assert "of the good ones" in page.words
+    assert not page.all("img")
