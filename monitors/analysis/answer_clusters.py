@@ -29,7 +29,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from gaugeway.text.grouping import ALIKE, WordWeights, linked
+from gaugeway.text.grouping import ALIKE, KEYWORDS, WordWeights, linked
 from gaugeway.text.topics import Terms, terms_of
 from monitors.analysis.retrieval.sources import TREND_PARTS, Scope, Share
 from monitors.statistics.agreement import wilson
@@ -276,10 +276,15 @@ def _grouped(bad: Sequence[ClusteredAnswer], good: Sequence[ClusteredAnswer], mo
 def _keywords(
     groups: Sequence[Sequence[int]], bad: Sequence[ClusteredAnswer], good: Sequence[ClusteredAnswer]
 ) -> list[tuple[str, ...]]:
-    """Return the most typical words of each group, of its questions and claims."""
-    words = [{**terms_of(answer.claim), **terms_of(answer.question)} for answer in bad]
-    weights = WordWeights([*words, *(terms_of(answer.question) for answer in good)])
-    return [weights.keywords([words[at] for at in group]) for group in groups]
+    """Return the most typical words of each group: of its questions, and then of its claims."""
+    found: list[tuple[str, ...]] = [()] * len(groups)
+    for texts in ([answer.question for answer in bad], [answer.claim for answer in bad]):
+        terms = [terms_of(text) for text in texts]
+        weights = WordWeights([*terms, *(terms_of(answer.question) for answer in good)])
+        for number, group in enumerate(groups):
+            more = weights.keywords([terms[at] for at in group])
+            found[number] = tuple(dict.fromkeys((*found[number], *more)))[:KEYWORDS]
+    return found
 
 
 def _different(texts: Iterable[Terms]) -> list[Terms]:
