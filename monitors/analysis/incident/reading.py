@@ -20,8 +20,10 @@ from gaugeway.text.topics import TopicModel, fit_topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import in_slice
 from monitors.alerting.stream import usable
+from monitors.analysis.answer_clusters import BadSubject, ClusteredAnswer, bad_subjects
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
+from monitors.analysis.retrieval.sources import Scope
 from monitors.statistics.clusters import SESSION, name_of
 
 K = TypeVar("K", bound=Hashable)
@@ -90,7 +92,7 @@ class IncidentReport(Struct, frozen=True, kw_only=True):
 
     `complete`: all answers of that time were compared, not only the latest of each part of it. `sessions` is the number
     of named sessions with a bad answer, `requests` about how many requests were answered badly, scored or not; None
-    without `complete`.
+    without `complete`. `subjects` are what the bad answers are about more often than the good ones.
     """
 
     comparison: Comparison
@@ -100,6 +102,7 @@ class IncidentReport(Struct, frozen=True, kw_only=True):
     complete: bool
     sessions: int = 0
     requests: float | None = None
+    subjects: tuple[BadSubject, ...] = ()
 
 
 class Topics(Struct, frozen=True, kw_only=True):
@@ -186,6 +189,19 @@ async def incident_report(
             since=means[1],
         )
         bad = [answer for answer in answers[1] if cutoff.is_bad(answer.value)]
+        asked = [
+            ClusteredAnswer(
+                id=answer.id,
+                started_at=answer.started_at,
+                rate=answer.rate,
+                question=read[answer.id].question,
+                is_bad=cutoff.is_bad(answer.value),
+                cluster=answer.cluster,
+            )
+            for answer in answers[1]
+            if answer.id in read
+        ]
+        scope = Scope(app=alert.app, metric=alert.metric, since=onset, until=until)
         return IncidentReport(
             comparison=compared(answers[1], answers[0], cutoff),
             before=before,
@@ -194,6 +210,7 @@ async def incident_report(
             complete=all_old and all_new,
             sessions=len({name for answer in bad if (name := name_of(answer.cluster, SESSION))}),
             requests=sum(1.0 / answer.rate for answer in bad) if all_new else None,
+            subjects=bad_subjects(asked, scope),
         )
 
     return await asyncio.to_thread(compare)
