@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -15,9 +16,11 @@ from litestar.params import FromPath, FromQuery
 
 from gaugeway.runtime import audit
 from gaugeway.settings import explained
+from gaugeway.storage.stores import Store
 from monitors.alerting.acknowledgements import MAX_VALUE, Ack, Acknowledgements, Label, Matcher, Operator, Silence
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.stored_exchanges import read_worst
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -174,6 +177,21 @@ async def body_of(request: Request[Any, Any, Any], kind: type[T]) -> T:
         raise HTTPException(status_code=400, detail=f"body: not JSON: {error}") from error
     except RecursionError as error:
         raise HTTPException(status_code=400, detail="body: nested too deeply") from error
+
+
+def incident_handlers(engine: AlertEngine, store: Store) -> list[Any]:
+    """The handlers; the admin app guards them."""
+
+    @get("/api/alerts/{fingerprint:str}")
+    async def alert(fingerprint: FromPath[str]) -> dict[str, Any]:
+        known = next((alert for alert in engine.alerts() if alert.fingerprint == fingerprint), None)
+        if known is None:
+            raise NotFoundException(f"no alert has the fingerprint {fingerprint}")
+        worst = [asdict(example) for example in await read_worst(store, known)]
+        ack = engine.acknowledgements.acks().get(fingerprint)
+        return asdict(known.on_own_scale()) | {"acknowledgement": msgspec.to_builtins(ack), "worst": worst}
+
+    return [alert]
 
 
 def rule_handlers(engine: AlertEngine) -> list[Any]:

@@ -34,12 +34,13 @@ from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
 from monitors.api.alerts import NewAck, NewMatcher, NewSilence
 from monitors.api.documents import NewRows
+from monitors.api.reports import NewLabel
 from monitors.api.series import SeriesAnswer
 from monitors.statistics.agreement import Repeatability
 from monitors.trials.desk import TrialReport
 
 _PATH = "/api/openapi.json"
-_BODIES = (NewAck, NewMatcher, NewRows, NewSilence)
+_BODIES = (NewAck, NewLabel, NewMatcher, NewRows, NewSilence)
 _ANSWERS = (
     *(Ack, Alert, Captured, Compared, UndeliveredNotification, Failed, GapReport, JudgeCheck, Labelled, Point, Quality),
     *(Repeatability, Sample, Score, SeriesAnswer, Silence, Skipped, SourceReport, StoredTemplate, Supplement),

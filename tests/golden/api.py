@@ -17,6 +17,7 @@ from tests.support.running import serving
 
 QUERIES = {
     "/api/exchanges": ("?limit=5", "?app=shop&metric=faithfulness&order=lowest&limit=5", "?since_s=600000&limit=1000"),
+    "/api/alerts/{fingerprint}": ("alert",),
     "/api/datasets/{name}": ("kept", "version"),
     "/api/exchanges/{exchange_id}": ("shop", "desk"),
     "/api/compare": (
@@ -58,6 +59,7 @@ def parted(value):
 async def answers(client):
     """Path and query -> answer; the document's paths with their parameters, bodies and statuses."""
     (alert,) = [alert for alert in (await client.get("/api/alerts")).json() if alert["app"] == "shop"]
+    ids = IDS | {"alert": alert["fingerprint"]}
     await client.post("/api/silences", json={"matchers": MATCHERS, "duration_s": 600, "by": "lee", "comment": "index"})
     await client.post(f"/api/alerts/{alert['fingerprint']}/ack", json={"by": "lee", "comment": "reading"})
     document = (await client.get("/api/openapi.json")).json()
@@ -66,7 +68,7 @@ async def answers(client):
             yield f"OpenAPI {method} {path}", operation_of(operation)
         if "get" in operations and path not in ("/metrics", "/api/openapi.json"):
             for query in QUERIES.get(path, ("",)):
-                address = re.sub(r"\{\w+\}", lambda _, name=query: IDS[name], path) if "{" in path else path + query
+                address = re.sub(r"\{\w+\}", lambda _, name=query: ids[name], path) if "{" in path else path + query
                 yield f"GET {address}", await answered(client, address)
     for name, schema in sorted(document["components"]["schemas"].items()):
         yield f"schema {name}", sorted(schema.get("properties", ()))
