@@ -28,7 +28,7 @@ MAX_KEPT = 100
 """Exchanges that one call adds to a data set."""
 AT_ONCE = 8
 """Requests to the API at once."""
-MAX_HOURS = 24 * 90
+MAX_HOURS = 2_160
 _INSTRUCTIONS = (
     "Gaugeway measures the answer quality of RAG apps and raises alerts. Begin with list_alerts, then get_alert: it "
     "has the cause, what changed and the worst answers in one call. compare_versions confirms a version as the cause. "
