@@ -12,6 +12,7 @@ PACKAGES = {
     "datasets": "pyarrow",
     "email": "aiosmtplib",
     "local": "fastembed",
+    "mcp": "mcp",
     "otlp": "opentelemetry.exporter",
     "postgres": "asyncpg",
     "redis": "redis",
@@ -23,6 +24,7 @@ USES = {
     "datasets": "__import__('pyarrow')",
     "email": "__import__('monitors.alerting.notifiers.email')",
     "local": "__import__('monitors.metrics.embeddings.local')",
+    "mcp": "__import__('gaugeway.mcp.serving')",
     "otlp": "(__import__('gaugeway.runtime.otlp_exporters'), __import__('monitors.api.otlp.receiver'))",
     "postgres": """(
         stores.from_url('postgresql://h/db'), queues.from_url('postgresql://h/db', 1.0, 1),
