@@ -32,9 +32,8 @@ from monitors.analysis.quality import Quality
 from monitors.analysis.retrieval.context_cost import ContextCostReport
 from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
-from monitors.api.alerts import NewAck, NewMatcher, NewSilence
+from monitors.api.alerts import NewAck, NewLabel, NewMatcher, NewSilence
 from monitors.api.documents import NewRows
-from monitors.api.reports import NewLabel
 from monitors.api.series import SeriesAnswer
 from monitors.statistics.agreement import Repeatability
 from monitors.trials.desk import TrialReport

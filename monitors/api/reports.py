@@ -7,31 +7,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
-import msgspec
-from litestar import Request, get, post
-from litestar.exceptions import ClientException, NotFoundException
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar import get
+from litestar.exceptions import ClientException
+from litestar.params import FromQuery, QueryParameter
 
-from gaugeway.records import Supplement
-from gaugeway.runtime import audit
 from gaugeway.storage.stores import Query, Store
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis.ab_query import PERIOD, VersionQuery, compare_versions, period_of
 from monitors.analysis.captured import UnknownMetricError
-from monitors.analysis.human_labels import (
-    HALF_WIDTH,
-    WINDOW_S,
-    Labelled,
-    Passings,
-    default_passing,
-    label_of,
-    labelled,
-)
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passings, default_passing, labelled
 from monitors.analysis.judge_check import JudgeCheck, judge_checks
 from monitors.analysis.retrieval.context_cost import ContextCostReport
 from monitors.analysis.retrieval.source_reading import DAY_S, Reports, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
-from monitors.api.alerts import Name, address_of, body_of, same_origin
 from monitors.metrics.registry import zero_is_best
 
 Order: TypeAlias = Literal["named", "uses", "bad", "contradicted", "unused"]
@@ -149,33 +137,6 @@ def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = zero
         return answer | {"partial": found.partial, "rows": [asdict(row) for row in found.rows]}
 
     return [compare]
-
-
-class NewLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of `POST /api/exchanges/{id}/label`; `withdrawn` takes back an earlier label by the same person."""
-
-    metric: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
-    label: Literal["pass", "fail", "withdrawn"]
-    by: Name
-
-
-def labelling_handlers(store: Store, supply: Callable[[Sequence[Supplement]], Awaitable[Any]]) -> list[Any]:
-    """The handlers; the admin app guards them. Labels go to `supply`."""
-
-    @post("/api/exchanges/{exchange_id:str}/label", guards=[same_origin], status_code=202)
-    async def add(exchange_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, str]:
-        new = await body_of(request, NewLabel)
-        stored = await store.sample(exchange_id)
-        if stored is None:
-            raise NotFoundException(f"no captured exchange has the id {exchange_id}")
-        sample, evaluations = stored
-        if new.metric not in {evaluation.metric for evaluation in evaluations}:
-            raise ClientException(f"metric: this exchange has no score of {new.metric}")
-        await supply([label_of(sample, new.metric, new.label, new.by, time.time())])
-        audit.tell("label", by=new.by, address=address_of(request), exchange=exchange_id, metric=new.metric)
-        return {"exchange_id": exchange_id, "metric": new.metric, "label": new.label}
-
-    return [add]
 
 
 def label_handlers(store: Store, passing: Passings = default_passing) -> list[Any]:

@@ -27,10 +27,10 @@ from monitors.analysis.datasets import Datasets
 from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.api.alerts import alert_handlers, incident_handlers, rule_handlers
+from monitors.api.alerts import alert_handlers, incident_handlers, labelling_handlers, rule_handlers
 from monitors.api.app import admin_app
 from monitors.api.documents import dataset_handlers, template_handlers
-from monitors.api.reports import compare_handlers, label_handlers, labelling_handlers, source_handlers
+from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.trials import TrialDesk
 from monitors.evaluation.models import open_judge
