@@ -113,7 +113,7 @@ class Tools:
         """Give the current mean of each metric with its 95 % interval, n and alert state."""
         rows = await self._ask(self._api.metrics())
         wanted = [row for row in rows if app in ("", row["app"]) and metric in ("", row["metric"])]
-        return _answer({"notice": NOTICE, "metrics": [results.quality_row(row) for row in wanted]})
+        return _answer(results.quality(wanted))
 
     async def compare_versions(
         self,
@@ -138,7 +138,7 @@ class Tools:
     async def coverage(self, app: Name = "") -> Annotated[CallToolResult, results.Coverage]:
         """Give the share of each app's answers whose question and passages were captured, with its interval."""
         rows = [row for row in await self._ask(self._api.capture()) if app in ("", row["app"])]
-        return _answer({"notice": NOTICE, "apps": [results.coverage_row(row) for row in rows]})
+        return _answer(results.coverage(rows))
 
     async def clusters(
         self,
