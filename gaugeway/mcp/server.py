@@ -126,7 +126,7 @@ class Tools:
         hours: Annotated[float, Field(gt=0, le=MAX_HOURS, allow_inf_nan=False)] = 168.0,
     ) -> Annotated[CallToolResult, results.Comparison]:
         """Compare version b (new) with a (old) by model, prompt, tag:NAME or period (a=14d..7d, b=7d..now): means, the
-        difference with its interval, and the decision. Without a and b: the two versions of the app seen last.
+        difference with its 95 % interval, and whether to ship b, a stricter test. Without a and b: the two seen last.
         """
         if not a or not b:
             a, b = await self._last_two(by, app)
