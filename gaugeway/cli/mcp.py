@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import click
 
-from gaugeway.cli.shared import reported_errors
+from gaugeway.cli.shared import fail, reported_errors
 from gaugeway.client import DEFAULT_URL, TOKEN_VARIABLE, AsyncClient
 from gaugeway.settings import environment
 
@@ -32,7 +32,7 @@ def mcp(*, url: str, over_http: bool, host: str, port: int, allow: str) -> None:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"mcp", "mcp_types"}:
             raise
-        raise click.ClickException("gaugeway mcp needs: pip install 'gaugeway[mcp]'") from None
+        fail("gaugeway mcp needs: pip install 'gaugeway[mcp]'")
     names = [name.strip() for name in allow.split(",") if name.strip()]
     with reported_errors():
         token = environment().get(TOKEN_VARIABLE)

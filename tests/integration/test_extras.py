@@ -73,3 +73,9 @@ def test_an_engine_whose_extra_is_missing_names_it(extra):
     done = run({PACKAGES[extra]}, opening)
     assert done.returncode == 1
     assert f"pip install 'gaugeway[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_the_command_for_agents_names_its_extra():
+    done = run({PACKAGES["mcp"]}, "gaugeway.cli.main.main(['mcp'])")
+    assert done.returncode == 2
+    assert done.stderr.endswith("gaugeway mcp needs: pip install 'gaugeway[mcp]'\n")
