@@ -185,6 +185,16 @@ class ContextCostReport(TypedDict):
     sources: list[PassageCost]
     advice: list[Advice]
 
+class ConversationTurn(TypedDict):
+    exchange_id: str
+    started_at: float
+    app: str
+    model: str
+    turn: int | None
+    hop: int | None
+    question: str
+    response: str
+
 class DatasetVersion(TypedDict):
     name: str
     version: int
@@ -675,6 +685,17 @@ class Supplement(TypedDict):
     retrieval_s: float | None
     by: str | None
 
+class Thread(TypedDict):
+    key: str
+    session: str
+    app: str
+    opening: str
+    turns: int
+    exchanges: int
+    last_at: float
+    unanswered: str
+    worst: Point | None
+
 class ToolCall(TypedDict):
     name: str
     arguments: str
@@ -894,6 +915,10 @@ class Client:
     def context_costs(
         self, *, app: str, metric: str | None = ..., since_s: float | None = ..., until: float | None = ...
     ) -> ContextCostReport: ...
+    def conversation(self, conversation_id: str, *, app: str | None = ...) -> Rows[ConversationTurn]: ...
+    def conversations(
+        self, *, app: str | None = ..., since_s: float | None = ..., limit: int | None = ...
+    ) -> Rows[Thread]: ...
     def dataset(self, name: str) -> DatasetAnswer: ...
     def datasets(self, *, app: str | None = ...) -> Rows[DatasetVersion]: ...
     def exchange(self, exchange_id: str) -> ExchangeAnswer: ...
@@ -1018,6 +1043,10 @@ class AsyncClient:
     async def context_costs(
         self, *, app: str, metric: str | None = ..., since_s: float | None = ..., until: float | None = ...
     ) -> ContextCostReport: ...
+    async def conversation(self, conversation_id: str, *, app: str | None = ...) -> Rows[ConversationTurn]: ...
+    async def conversations(
+        self, *, app: str | None = ..., since_s: float | None = ..., limit: int | None = ...
+    ) -> Rows[Thread]: ...
     async def dataset(self, name: str) -> DatasetAnswer: ...
     async def datasets(self, *, app: str | None = ...) -> Rows[DatasetVersion]: ...
     async def exchange(self, exchange_id: str) -> ExchangeAnswer: ...

@@ -27,6 +27,7 @@ TOKEN_VARIABLE = "GAUGEWAY_MONITORS_TOKEN"  # noqa: S105 - the name of a variabl
 DAY_S = 86_400.0
 PAGE = 1000
 """Evaluations of a page, the most that the API gives at once."""
+_FAILURES = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 _MAX_DETAIL = 2000  # internal bound: characters of an error that is not ours
 _FIELD = re.compile(r"([A-Za-z_][\w.\[\]]*): ")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -88,13 +89,12 @@ class _Call:
 
     def arguments(self) -> dict[str, Any]:
         """What httpx takes: a query, or a JSON body for POST."""
-        path = self.path
-        given = {name: value for name, value in self.given.items() if value is not None}
+        path, given = self.path, {name: value for name, value in self.given.items() if value is not None}
         try:
             for name in re.findall(r"\{(\w+)\}", path):
                 path = path.replace(f"{{{name}}}", _segment(name, given.pop(name, "")))
             if self.method != "POST":
-                return {"method": self.method, "url": path, "params": {name: _text(v) for name, v in given.items()}}
+                return {"method": self.method, "url": path, "params": given}
             body = json.dumps(given, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise ApiError(f"cannot be sent: {error}", code="invalid_value") from None
@@ -106,12 +106,6 @@ def _segment(name: str, value: Any) -> str:
     if text in {"", ".", ".."}:
         raise ApiError(f"{name}: expected a name, got {text!r}", code="invalid_value", field=name)
     return quote(text, safe="")
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError("a text that is not valid Unicode")
-    return value
 
 
 def _operation(of: str, *, rows: str = "") -> Callable[[F], F]:
@@ -239,6 +233,14 @@ class Operations:
     @_operation("post /api/exchanges/{exchange_id}/label")
     def label(self, exchange_id: str, *, metric: str, label: Literal["pass", "fail", "withdrawn"], by: str) -> Any:
         """Label an answer."""
+
+    @_operation("get /api/conversations")
+    def conversations(self, *, app: str | None = None, since_s: float | None = None, limit: int | None = None) -> Any:
+        """Conversations, the latest first."""
+
+    @_operation("get /api/conversations/{conversation_id}")
+    def conversation(self, conversation_id: str, *, app: str | None = None) -> Any:
+        """The exchanges of a conversation, the oldest first."""
 
     @_operation("get /api/series", rows="groups")
     def series(
@@ -374,7 +376,7 @@ class Client(Operations):
         arguments = call.arguments()
         try:
             response = self._http.request(**arguments)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except _FAILURES as error:
             raise _failed(error, self.url) from None
         return _answer(response, call.rows)
 
@@ -406,7 +408,7 @@ class AsyncClient(Operations):
         arguments = call.arguments()
         try:
             response = await self._http.request(**arguments)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except _FAILURES as error:
             raise _failed(error, self.url) from None
         return _answer(response, call.rows)
 
@@ -466,6 +468,8 @@ def _key(point: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _failed(error: Exception, url: str) -> ApiError:
     """The error without a response; it names no header."""
+    if isinstance(error, UnicodeError):
+        return ApiError("cannot be sent: a text is not valid Unicode", code="invalid_value")
     if isinstance(error, httpx.TimeoutException):
         return ApiError(f"{url} did not respond in time", code="timeout")
     return ApiError(f"{url} cannot be reached: {type(error).__name__}", code="unreachable")
@@ -479,11 +483,10 @@ def _answer(response: httpx.Response, rows: str) -> Any:
     except (ValueError, RecursionError):
         body = None
     if response.is_success and isinstance(body, dict | list):
-        if isinstance(body, list):
-            return Rows(body)
-        record = Record(body)
-        record._rows = rows  # noqa: SLF001 - made here
-        return record
+        if isinstance(body, dict):
+            body = Record(body)
+            body._rows = rows  # noqa: SLF001 - made here
+        return Rows(body) if isinstance(body, list) else body
     raise _refused(response.status_code, body)
 
 
@@ -492,8 +495,6 @@ def _refused(status: int, body: Any) -> ApiError:
     if not isinstance(detail, str):
         message = f"the answer (status {status}) is not one of Gaugeway's monitors: see the URL"
         return ApiError(message, status=status, code="not_gaugeway")
-    names = [known.name.lower() for known in HTTPStatus if known == status]
+    code = next((known.name.lower() for known in HTTPStatus if known == status), f"http_{status}")
     field = _FIELD.match(detail)
-    return ApiError(
-        detail[:_MAX_DETAIL], status=status, code=names[0] if names else f"http_{status}", field=field and field[1]
-    )
+    return ApiError(detail[:_MAX_DETAIL], status=status, code=code, field=field and field[1])

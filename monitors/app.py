@@ -46,6 +46,7 @@ from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers, incident_handlers, labelling_handlers, rule_handlers
 from monitors.api.app import Pages, admin_app
+from monitors.api.conversations import conversation_handlers
 from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
@@ -268,6 +269,7 @@ def _handlers(config: Config, parts: Parts, series: SeriesReader, trials: TrialD
         *rule_handlers(parts.engine),
         *compare_handlers(parts.store, lambda name: passing(name).flipped),
         *label_handlers(parts.store, passing),
+        *conversation_handlers(parts.store, passing),
         *labelling_handlers(parts.store, lambda some: parts.queue.supply([*map(redact, some)])),
         *source_handlers(parts.sources, None if trials is None else trials.advised),
         *series_handlers(shown),

@@ -25,6 +25,7 @@ from monitors.alerting.changes import Version
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.ab_compare import Compared
 from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.conversation_list import ConversationTurn, Thread
 from monitors.analysis.datasets import Added, DatasetVersion
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.judge_check import JudgeCheck
@@ -44,6 +45,7 @@ _ANSWERS = (
     *(Ack, Alert, Captured, Compared, UndeliveredNotification, Failed, GapReport, JudgeCheck, Labelled, Point, Quality),
     *(Repeatability, Sample, Score, SeriesAnswer, Silence, Skipped, SourceReport, StoredTemplate, Supplement),
     *(Version, StreamStatus, Added, DatasetVersion, ContextCostReport, TrialReport),
+    *(ConversationTurn, Thread),
 )
 _GUARDS = (401, 403, 429)
 SAMPLE_NAMES = {"conversation": "conversation_id"}

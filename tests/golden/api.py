@@ -18,6 +18,8 @@ from tests.support.running import serving
 QUERIES = {
     "/api/exchanges": ("?limit=5", "?app=shop&metric=faithfulness&order=lowest&limit=5", "?since_s=600000&limit=1000"),
     "/api/alerts/{fingerprint}": ("alert",),
+    "/api/conversations": ("?limit=5", "?app=desk&since_s=600000"),
+    "/api/conversations/{conversation_id}": ("talk",),
     "/api/datasets/{name}": ("kept", "version"),
     "/api/exchanges/{exchange_id}": ("shop", "desk"),
     "/api/compare": (
@@ -38,7 +40,7 @@ QUERIES = {
     ),
 }
 """Of each path the queries; others are asked without one."""
-IDS = {"shop": "bad-318", "desk": "desk-440", "kept": "incident", "version": "incident@1"}
+IDS = {"shop": "bad-318", "desk": "desk-440", "kept": "incident", "version": "incident@1", "talk": "conversation-1"}
 MATCHERS = [{"name": "app", "op": "=", "value": "desk"}]
 RANDOM = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 """The id of a silence."""

@@ -29,6 +29,7 @@ from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
 from monitors.api.alerts import alert_handlers, incident_handlers, labelling_handlers, rule_handlers
 from monitors.api.app import admin_app
+from monitors.api.conversations import conversation_handlers
 from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
@@ -295,6 +296,7 @@ async def world(
             *rule_handlers(engine),
             *compare_handlers(store),
             *label_handlers(store, passings(catalogue)),
+            *conversation_handlers(store),
             *labelling_handlers(store, queue.supply),
             *source_handlers(site.sources),
             *template_handlers(templates),
