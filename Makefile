@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr $(CORES) + 1)
 # Many tests start the product: it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all frameworks models check fix bench peers lock sbom audit clean
+.PHONY: help demo test test-all frameworks models typescript check fix bench peers lock sbom audit clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -38,6 +38,10 @@ frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environme
 
 models: .venv/dev  ## Small real models that the tests ask (400 MB, seconds); without them those tests are skipped
 	$(BIN)/python benchmarks/judging/installs.py
+
+typescript: .venv/dev  ## The TypeScript client, generated from the OpenAPI document (needs Node 20 and npm)
+	$(BIN)/python tools/client_types.py --openapi > clients/typescript/openapi.json
+	cd clients/typescript && npm ci --no-fund --no-audit && npm run generate && npm run build
 
 check: .venv/dev  ## Formatting, lint, types, limits of size, known vulnerabilities (says so where the advisory service is out of reach)
 	$(BIN)/ruff format --check .

@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gaugeway.api_types import AsyncClient as AsyncClient
+    from gaugeway.api_types import Client as Client
+    from gaugeway.client import ApiError as ApiError
     from gaugeway.records import Context as Context
     from gaugeway.records import Failed as Failed
     from gaugeway.records import Sample as Sample
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from monitors.offline import evaluate_async as evaluate_async
 
 _PUBLIC = {
+    "ApiError": "gaugeway.client",
+    "AsyncClient": "gaugeway.client",
+    "Client": "gaugeway.client",
     "Context": "gaugeway.records",
     "Embeddings": "gaugeway.settings.shared",
     "Failed": "gaugeway.records",

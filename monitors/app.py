@@ -44,8 +44,9 @@ from monitors.analysis.datasets import open_datasets
 from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.api.alerts import alert_handlers, rule_handlers
+from monitors.api.alerts import alert_handlers, incident_handlers, labelling_handlers, rule_handlers
 from monitors.api.app import Pages, admin_app
+from monitors.api.conversations import conversation_handlers
 from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
@@ -260,14 +261,17 @@ def _verifier(
 
 def _handlers(config: Config, parts: Parts, series: SeriesReader, trials: TrialDesk | None) -> list[Any]:
     """Return the handlers of the API, without those of documents."""
-    passing = passings(parts.catalogue)
+    passing, redact = passings(parts.catalogue), parts.redactor.redact_supplement
     shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, list(parts.catalogue.by_name))
     return [
         *_receivers(config, parts.queue, parts.instruments, parts.redactor),
         *alert_handlers(parts.engine.acknowledgements),
+        *incident_handlers(parts.engine, parts.store),
         *rule_handlers(parts.engine),
         *compare_handlers(parts.store, lambda name: passing(name).flipped),
         *label_handlers(parts.store, passing),
+        *conversation_handlers(parts.store, passing),
+        *labelling_handlers(parts.store, lambda some: parts.queue.supply([*map(redact, some)])),
         *source_handlers(parts.sources, None if trials is None else trials.advised),
         *series_handlers(shown),
     ]

@@ -44,6 +44,7 @@ COMMANDS = {
     "judge": ("labels", "Check the judge against people."),
     "keys": ("keys", "Create, list and revoke virtual keys."),
     "labels": ("labels", "Correct the judge's mean by human labels."),
+    "mcp": ("mcp", "Serve alerts and answers to agents (MCP)."),
     "migrate": ("migrate", "Create or upgrade the tables of a database."),
     "move": ("migrate", "Copy a store or move a queue to another engine."),
     "replay": ("evaluate", "Score captured exchanges again."),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from gaugeway.records import Evaluation, Example, Sample, Score
+from gaugeway.records import Alert, Evaluation, Example, Sample, Score
 from gaugeway.storage.engines.failures import engine_failed
 from gaugeway.storage.stores import Point, Store
 from gaugeway.text.passage_identity import passage_names, passage_origins
@@ -76,10 +76,23 @@ async def read_example(store: Store, point: Point, *, quote: bool) -> Example:
     stored = await store.sample(point.sample_id) if quote else None
     if stored is None:
         return Example(id=point.sample_id, value=point.value or 0.0)
-    sample, evaluations = stored
+    return _example(*stored, point.metric, point.value or 0.0)
+
+
+async def read_worst(store: Store, alert: Alert) -> list[Example]:
+    """Return the worst exchanges of an alert that are still stored, with their texts and faults."""
+
+    def read(sample: Sample, evaluations: Sequence[Evaluation]) -> Example | None:
+        score = _score(evaluations, alert.metric)
+        return None if score is None else _example(sample, evaluations, alert.metric, score.value)
+
+    known = await _read_each(store, alert.worst_exchanges, read)
+    return [known[sample_id] for sample_id in alert.worst_exchanges if sample_id in known]
+
+
+def _example(sample: Sample, evaluations: Sequence[Evaluation], metric: str, value: float) -> Example:
     question, answer = map(_quoted, _question_and_answer(sample))
-    faults = faults_of(evaluations, point.metric)
-    return Example(id=point.sample_id, value=point.value or 0.0, question=question, answer=answer, faults=faults)
+    return Example(id=sample.id, value=value, question=question, answer=answer, faults=faults_of(evaluations, metric))
 
 
 def relevance_by_step(sample: Sample, evaluations: Iterable[Evaluation]) -> Mapping[Step, float] | None:

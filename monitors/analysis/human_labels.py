@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import math
 import time
+import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ import numpy as np
 from cachetools import LRUCache
 from msgspec import Struct
 
+from gaugeway.records import Sample, Supplement
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
@@ -46,6 +48,19 @@ class Passing(Struct, frozen=True, kw_only=True):
 
 
 Passings: TypeAlias = Callable[[str], Passing]
+
+
+def label_of(sample: Sample, metric: str, word: str, by: str, now: float) -> Supplement:
+    """The label as it is stored: for this metric, by this person, for exchanges of the answer's own app only."""
+    return Supplement(
+        id=uuid.uuid4().hex,
+        received_at=now,
+        source="feedback",
+        exchange_id=sample.id,
+        app=sample.app,
+        label=f"{metric}:{word}",
+        by=by,
+    )
 
 
 class Labelled(Struct, frozen=True, kw_only=True):

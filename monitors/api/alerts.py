@@ -1,24 +1,29 @@
-"""Alerts, silences, acknowledgements, dead letters, versions and baselines over HTTP, for the admin port."""
+"""Alerts, silences, acknowledgements, labels, dead letters, versions and baselines over HTTP, for the admin port."""
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from litestar import Request, delete, get, post
 from litestar.connection import ASGIConnection
-from litestar.exceptions import HTTPException, NotFoundException, PermissionDeniedException
+from litestar.exceptions import ClientException, HTTPException, NotFoundException, PermissionDeniedException
 from litestar.params import FromPath, FromQuery
 
+from gaugeway.records import Supplement
 from gaugeway.runtime import audit
 from gaugeway.settings import explained
+from gaugeway.storage.stores import Store
 from monitors.alerting.acknowledgements import MAX_VALUE, Ack, Acknowledgements, Label, Matcher, Operator, Silence
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.stored_exchanges import read_worst
+from monitors.analysis.human_labels import label_of
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -175,6 +180,49 @@ async def body_of(request: Request[Any, Any, Any], kind: type[T]) -> T:
         raise HTTPException(status_code=400, detail=f"body: not JSON: {error}") from error
     except RecursionError as error:
         raise HTTPException(status_code=400, detail="body: nested too deeply") from error
+
+
+def incident_handlers(engine: AlertEngine, store: Store) -> list[Any]:
+    """The handlers; the admin app guards them."""
+
+    @get("/api/alerts/{fingerprint:str}")
+    async def alert(fingerprint: FromPath[str]) -> dict[str, Any]:
+        known = next((alert for alert in engine.alerts() if alert.fingerprint == fingerprint), None)
+        if known is None:
+            raise NotFoundException(f"no alert has the fingerprint {fingerprint}")
+        worst = [asdict(example) for example in await read_worst(store, known)]
+        ack = engine.acknowledgements.acks().get(fingerprint)
+        more = {"acknowledgement": msgspec.to_builtins(ack), "worst": worst}
+        return asdict(known.on_own_scale()) | _handling(engine, fingerprint) | more
+
+    return [alert]
+
+
+class NewLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /api/exchanges/{id}/label`; `withdrawn` takes back an earlier label by the same person."""
+
+    metric: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+    label: Literal["pass", "fail", "withdrawn"]
+    by: Name
+
+
+def labelling_handlers(store: Store, supply: Callable[[Sequence[Supplement]], Awaitable[Any]]) -> list[Any]:
+    """The handlers; the admin app guards them. Labels go to `supply`."""
+
+    @post("/api/exchanges/{exchange_id:str}/label", guards=[same_origin], status_code=202)
+    async def add(exchange_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, str]:
+        new = await body_of(request, NewLabel)
+        stored = await store.sample(exchange_id)
+        if stored is None:
+            raise NotFoundException(f"no captured exchange has the id {exchange_id}")
+        sample, evaluations = stored
+        if new.metric not in {evaluation.metric for evaluation in evaluations}:
+            raise ClientException(f"metric: this exchange has no score of {new.metric}")
+        await supply([label_of(sample, new.metric, new.label, new.by, time.time())])
+        audit.tell("label", by=new.by, address=address_of(request), exchange=exchange_id, metric=new.metric)
+        return {"exchange_id": exchange_id, "metric": new.metric, "label": new.label}
+
+    return [add]
 
 
 def rule_handlers(engine: AlertEngine) -> list[Any]:

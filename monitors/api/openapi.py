@@ -26,6 +26,7 @@ from monitors.alerting.engine import StreamStatus
 from monitors.analysis.ab_compare import Compared
 from monitors.analysis.answer_clusters import ClusterReport
 from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.conversation_list import ConversationTurn, Thread
 from monitors.analysis.datasets import Added, DatasetVersion
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.judge_check import JudgeCheck
@@ -33,18 +34,19 @@ from monitors.analysis.quality import Quality
 from monitors.analysis.retrieval.context_cost import ContextCostReport
 from monitors.analysis.retrieval.coverage_gaps import GapReport
 from monitors.analysis.retrieval.sources import SourceReport
-from monitors.api.alerts import NewAck, NewMatcher, NewSilence
+from monitors.api.alerts import NewAck, NewLabel, NewMatcher, NewSilence
 from monitors.api.documents import NewRows
 from monitors.api.series import SeriesAnswer
 from monitors.statistics.agreement import Repeatability
 from monitors.trials.desk import TrialReport
 
 _PATH = "/api/openapi.json"
-_BODIES = (NewAck, NewMatcher, NewRows, NewSilence)
+_BODIES = (NewAck, NewLabel, NewMatcher, NewRows, NewSilence)
 _ANSWERS = (
     *(Ack, Alert, Captured, Compared, UndeliveredNotification, Failed, GapReport, JudgeCheck, Labelled, Point, Quality),
     *(Repeatability, Sample, Score, SeriesAnswer, Silence, Skipped, SourceReport, StoredTemplate, Supplement),
     *(Version, StreamStatus, Added, DatasetVersion, ContextCostReport, TrialReport, ClusterReport),
+    *(ConversationTurn, Thread),
 )
 _GUARDS = (401, 403, 429)
 SAMPLE_NAMES = {"conversation": "conversation_id"}

@@ -20,12 +20,14 @@ EXPECTED = {
     "Makefile",
     "README.md",
     "SECURITY.md",
+    "llms.txt",
     "pyproject.toml",
     "requirements.lock",
 }
 FOLDERS = {
     ".ci",
     "benchmarks",
+    "clients",
     "dashboards",
     "deploy",
     "docs",

@@ -17,6 +17,9 @@ from tests.support.running import serving
 
 QUERIES = {
     "/api/exchanges": ("?limit=5", "?app=shop&metric=faithfulness&order=lowest&limit=5", "?since_s=600000&limit=1000"),
+    "/api/alerts/{fingerprint}": ("alert",),
+    "/api/conversations": ("?limit=5", "?app=desk&since_s=600000"),
+    "/api/conversations/{conversation_id}": ("talk",),
     "/api/datasets/{name}": ("kept", "version"),
     "/api/exchanges/{exchange_id}": ("shop", "desk"),
     "/api/compare": (
@@ -38,7 +41,7 @@ QUERIES = {
     ),
 }
 """Of each path the queries; others are asked without one."""
-IDS = {"shop": "bad-318", "desk": "desk-440", "kept": "incident", "version": "incident@1"}
+IDS = {"shop": "bad-318", "desk": "desk-440", "kept": "incident", "version": "incident@1", "talk": "conversation-1"}
 MATCHERS = [{"name": "app", "op": "=", "value": "desk"}]
 RANDOM = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 """The id of a silence."""
@@ -59,6 +62,7 @@ def parted(value):
 async def answers(client):
     """Path and query -> answer; the document's paths with their parameters, bodies and statuses."""
     (alert,) = [alert for alert in (await client.get("/api/alerts")).json() if alert["app"] == "shop"]
+    ids = IDS | {"alert": alert["fingerprint"]}
     await client.post("/api/silences", json={"matchers": MATCHERS, "duration_s": 600, "by": "lee", "comment": "index"})
     await client.post(f"/api/alerts/{alert['fingerprint']}/ack", json={"by": "lee", "comment": "reading"})
     document = (await client.get("/api/openapi.json")).json()
@@ -67,7 +71,7 @@ async def answers(client):
             yield f"OpenAPI {method} {path}", operation_of(operation)
         if "get" in operations and path not in ("/metrics", "/api/openapi.json"):
             for query in QUERIES.get(path, ("",)):
-                address = re.sub(r"\{\w+\}", lambda _, name=query: IDS[name], path) if "{" in path else path + query
+                address = re.sub(r"\{\w+\}", lambda _, name=query: ids[name], path) if "{" in path else path + query
                 yield f"GET {address}", await answered(client, address)
     for name, schema in sorted(document["components"]["schemas"].items()):
         yield f"schema {name}", sorted(schema.get("properties", ()))

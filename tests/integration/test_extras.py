@@ -12,6 +12,7 @@ PACKAGES = {
     "datasets": "pyarrow",
     "email": "aiosmtplib",
     "local": "fastembed",
+    "mcp": "mcp",
     "otlp": "opentelemetry.exporter",
     "postgres": "asyncpg",
     "redis": "redis",
@@ -23,6 +24,7 @@ USES = {
     "datasets": "__import__('pyarrow')",
     "email": "__import__('monitors.alerting.notifiers.email')",
     "local": "__import__('monitors.metrics.embeddings.local')",
+    "mcp": "__import__('gaugeway.mcp.serving')",
     "otlp": "(__import__('gaugeway.runtime.otlp_exporters'), __import__('monitors.api.otlp.receiver'))",
     "postgres": """(
         stores.from_url('postgresql://h/db'), queues.from_url('postgresql://h/db', 1.0, 1),
@@ -71,3 +73,9 @@ def test_an_engine_whose_extra_is_missing_names_it(extra):
     done = run({PACKAGES[extra]}, opening)
     assert done.returncode == 1
     assert f"pip install 'gaugeway[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_the_command_for_agents_names_its_extra():
+    done = run({PACKAGES["mcp"]}, "gaugeway.cli.main.main(['mcp'])")
+    assert done.returncode == 2
+    assert done.stderr.endswith("gaugeway mcp needs: pip install 'gaugeway[mcp]'\n")

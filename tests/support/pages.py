@@ -27,9 +27,11 @@ from monitors.analysis.datasets import Datasets
 from monitors.analysis.human_labels import passings
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.series import SeriesReader
-from monitors.api.alerts import alert_handlers, rule_handlers
+from monitors.api.alerts import alert_handlers, incident_handlers, labelling_handlers, rule_handlers
 from monitors.api.app import admin_app
+from monitors.api.conversations import conversation_handlers
 from monitors.api.documents import dataset_handlers, template_handlers
+from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.trials import TrialDesk
 from monitors.evaluation.models import open_judge
@@ -290,7 +292,13 @@ async def world(
         token=token,
         handlers=[
             *alert_handlers(engine.acknowledgements),
+            *incident_handlers(engine, store),
             *rule_handlers(engine),
+            *compare_handlers(store),
+            *label_handlers(store, passings(catalogue)),
+            *conversation_handlers(store),
+            *labelling_handlers(store, queue.supply),
+            *source_handlers(site.sources),
             *template_handlers(templates),
             *dataset_handlers(datasets, store, engine.alerts),
             *series_handlers(series),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +19,21 @@ from dashboards.web.addresses import address_with
 from dashboards.web.incident.exchange_text import MOST, SHOWN
 from dashboards.web.site import Page, Site
 from dashboards.web.views.exchange import is_hashed
-from gaugeway.records import Sample, Score, Supplement
+from gaugeway.records import Sample, Score
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import LABELS, WITHDRAWN, LabelledScore, Query, ScoreSums
-from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Draw, Labelled, Passing, ReviewDraws, label, labelled
+from monitors.analysis.human_labels import (
+    HALF_WIDTH,
+    WINDOW_S,
+    Draw,
+    Labelled,
+    Passing,
+    ReviewDraws,
+    label,
+    label_of,
+    labelled,
+)
 from monitors.analysis.judge_check import judge_checks
 from monitors.metrics.registry import declared
 
@@ -70,19 +79,6 @@ class Verdict(Struct, frozen=True, kw_only=True):
     def agrees(self) -> bool:
         """Whether judge and person agree."""
         return self.label == self.judged
-
-
-def label_of(sample: Sample, metric: str, word: str, by: str, now: float) -> Supplement:
-    """The label as it is stored: for this metric, by this person, for exchanges of the answer's own app only."""
-    return Supplement(
-        id=uuid.uuid4().hex,
-        received_at=now,
-        source="feedback",
-        exchange_id=sample.id,
-        app=sample.app,
-        label=f"{metric}:{word}",
-        by=by,
-    )
 
 
 def name_of(request: Page) -> str:

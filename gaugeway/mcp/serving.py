@@ -1,0 +1,103 @@
+"""The MCP server on standard input and output, or as streamable HTTP behind a token."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+
+from gaugeway.mcp.server import Server
+from gaugeway.runtime.auth import TokenCheck, TooManyGuessesError
+
+PATH = "/mcp"
+MAX_BODY = 1_000_000
+"""Bytes of a request over HTTP."""
+MAX_CONNECTIONS = 100
+"""Connections and running requests over HTTP; further ones are answered with 503."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Guarded:
+    """An ASGI app behind a bearer token, which refuses what a web page of another site sends.
+
+    Without a token the app checks the Host header, so that no name server can turn its name into this machine's
+    (DNS rebinding).
+    """
+
+    def __init__(self, app: Any, token: str | None) -> None:
+        self._app = app
+        self._token = token
+        self._check = TokenCheck(token)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        refusal = await self._refusal(scope) if scope["type"] == "http" else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        status, message, extra = refusal
+        body = json.dumps({"error": message}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *extra]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _refusal(self, scope: Any) -> tuple[int, str, list[tuple[bytes, bytes]]] | None:
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        origin = headers.get(b"origin")
+        if origin is not None and _netloc(origin) != headers.get(b"host", ""):
+            return 403, "requests from web pages of other sites are not allowed", []
+        if self._token is None:
+            return None
+        scheme, _, given = headers.get(b"authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return 401, "this address needs a token", [(b"www-authenticate", b"Bearer")]
+        try:
+            passes = await self._check.passes(given, (scope.get("client") or ("",))[0])
+        except TooManyGuessesError as error:
+            return 429, "too many wrong tokens", [(b"retry-after", b"%d" % math.ceil(error.retry_after_s))]
+        return None if passes else (401, "the token is wrong", [(b"www-authenticate", b"Bearer")])
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
+def http_app(server: Server, *, host: str, token: str | None) -> Guarded:
+    """Return the app to serve at `host`. Raises ValueError without a token for an address that others reach."""
+    if not token and host not in LOOPBACK:
+        raise ValueError("--host: without GAUGEWAY_MONITORS_TOKEN only 127.0.0.1, ::1 and localhost are served")
+    names = ("127.0.0.1", "localhost", "[::1]")
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=not token,
+        allowed_hosts=[pattern for name in names for pattern in (name, f"{name}:*")],
+        allowed_origins=[f"http://{name}:*" for name in names],
+    )
+    app = server.streamable_http_app(
+        streamable_http_path=PATH,
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=MAX_BODY,
+        transport_security=security,
+        host=host,
+    )
+    return Guarded(app, token or None)
+
+
+def run_http(server: Server, *, host: str, port: int, token: str | None) -> None:
+    """Serve streamable HTTP until stopped. Raises ValueError as `http_app`."""
+    app = http_app(server, host=host, token=token)
+    config = uvicorn.Config(
+        app, host=host, port=port, log_level="warning", access_log=False, limit_concurrency=MAX_CONNECTIONS, ws="none"
+    )
+    uvicorn.Server(config).run()
+
+
+def run_stdio(server: Server) -> None:
+    """Serve one client on standard input and output until it closes them."""
+    server.run("stdio")
