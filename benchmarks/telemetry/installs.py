@@ -15,7 +15,7 @@ from benchmarks import installing
 PEERS = Path(__file__).resolve().parent / ".peers"
 PACKAGES = {
     "phoenix": ("arize-phoenix==20.26.1",),
-    "mlflow": ("mlflow==3.17.2",),
+    "mlflow": ("mlflow==3.18.0",),
 }
 
 
