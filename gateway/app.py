@@ -241,7 +241,7 @@ class Gateway:
         if self._span_processor is not None:
             await telemetry.shut_down(self._span_processor.shutdown)
         if self._metrics is not None:
-            await telemetry.shut_down(self._metrics.shutdown)
+            await self._metrics.aclose()
         if self._workers is not None:
             await self._workers.aclose()
 

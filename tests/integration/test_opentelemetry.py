@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 
@@ -280,6 +281,33 @@ def test_old_names_are_added_and_langfuse_gets_its_header_and_only_spans(tmp_pat
     assert {(one[version_header], one["authorization"]) for one in collector.headers} == {("4", "Basic abc")}
     retrieval = attributes(next(span for span in collector.spans if span.name == "retrieval"))
     assert retrieval["gen_ai.request.top_k"] == retrieval["gen_ai.retrieval.top_k"] == 1
+
+
+def test_spans_of_tools_that_an_app_sends_are_durations_for_the_collector(tmp_path):
+    began = time.time_ns()
+    tool = {
+        "traceId": TRACE,
+        "spanId": PARENT,
+        "name": "execute_tool search",
+        "startTimeUnixNano": str(began - 250_000_000),
+        "endTimeUnixNano": str(began),
+        "attributes": [
+            {"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}},
+            {"key": "gen_ai.tool.name", "value": {"stringValue": "search"}},
+        ],
+    }
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(serve(Model()))
+        collector = stack.enter_context(contextlib.closing(Collector()))
+        config = CONFIG.format(url=url, collector=collector.url) + "\n[monitors]\notlp_receiver = true\n"
+        running = stack.enter_context(product(tmp_path, config, command="monitors"))
+        body = {"resourceSpans": [{"scopeSpans": [{"spans": [tool, {**tool, "spanId": "1" * 16}]}]}]}
+        httpx.post(f"{running.monitors}/v1/traces", json=body).raise_for_status()
+        running.stop()  # flushes what a minute would
+    (metric,) = collector.metrics
+    (found,) = metric.histogram.data_points
+    assert metric.name == "gen_ai.execute_tool.duration"
+    assert (found.count, round(found.sum, 3), attributes(found)) == (2, 0.5, {"gen_ai.tool.name": "search"})
 
 
 def test_an_unsampled_trace_gets_no_span_of_ours_but_its_evaluation(tmp_path):

@@ -11,11 +11,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gateway.telemetry import inference_metrics, tracing
-from gateway.telemetry.inference_metrics import MAX_ATTRIBUTE_SETS, InferenceMetrics
+from gateway.telemetry.inference_metrics import InferenceMetrics
 from gateway.telemetry.tracing import OTelSpans, Server
 from gaugeway.exchange import ExchangeSummary, Trace
 from gaugeway.records import Usage
 from gaugeway.runtime.otlp_exporters import SCHEMA_URL
+from gaugeway.runtime.otlp_metrics import MAX_ATTRIBUTE_SETS
 from gaugeway.settings.shared import Telemetry
 
 USAGE = Usage(input_tokens=10, output_tokens=4, cached_tokens=3, cache_write_tokens=2, reasoning_tokens=1)
@@ -65,7 +66,7 @@ def recorded(*exchanges, both=False, temporality=None, readings=1):
         ("gaugeway", version("gaugeway"), SCHEMA_URL)
     }
     named = {metric.name: metric for scope in scopes for metric in scope.metrics}
-    metrics.shutdown()
+    reader.shutdown()
     return named, exporter.get_finished_spans()
 
 
