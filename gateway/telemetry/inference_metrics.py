@@ -39,8 +39,13 @@ class InferenceMetrics:
         families = (_NEW, _OLD) if both else (_NEW,)
         self._durations = [Instrument(f"{name}.duration", "s", SECONDS) for name in families]
         self._first_chunks = [Instrument(f"{name}.time_to_first_chunk", "s", SECONDS) for name in families]
-        self._spent = {kind: Instrument(f"{_NEW}.usage.{kind}", "{token}") for kind in (*_TOKENS, *_PARTS)}
-        self._tokens = {kind: Instrument(f"{_NEW}.operation.{kind}", "{token}", _TOKEN_BUCKETS) for kind in _TOKENS}
+        self._spent = {
+            f"gen_ai.usage.{kind}": Instrument(f"{_NEW}.usage.{kind}", "{token}") for kind in (*_TOKENS, *_PARTS)
+        }
+        self._tokens = {
+            f"gen_ai.usage.{kind}": Instrument(f"{_NEW}.operation.{kind}", "{token}", _TOKEN_BUCKETS)
+            for kind in _TOKENS
+        }
         self._old_tokens = [Instrument("gen_ai.client.token.usage", "{token}", _TOKEN_BUCKETS)] if both else []
         instruments = [*self._durations, *self._first_chunks, *self._spent.values(), *self._tokens.values()]
         self._metrics = Metrics(reader, "gaugeway-gateway", [*instruments, *self._old_tokens])
@@ -50,21 +55,22 @@ class InferenceMetrics:
         """Record one exchange; `attributes` are those of its span. What no upstream answered is no inference."""
         if exchange.cached or exchange.ending == "rejected":
             return
-        labels = tuple((name, attributes[name]) for name in _LABELS if name in attributes)
+        labels = tuple([(name, attributes[name]) for name in _LABELS if name in attributes])
         error = attributes.get("error.type")
         ended = labels if error is None else (*labels, ("error.type", error))
+        spent = (*labels, ("gen_ai.token.modality", "unknown"))
         first = attributes.get("gen_ai.response.time_to_first_chunk")
-        usage = ((kind, attributes.get(f"gen_ai.usage.{kind}")) for kind in self._spent)
-        counts = {kind: count for kind, count in usage if count is not None}
         with self._metrics.lock:
             for duration in self._durations:
                 duration.add(ended, exchange.duration_s)
             if first is not None:
                 for first_chunk in self._first_chunks:
                     first_chunk.add(labels, first)
-            for kind, count in counts.items():
-                self._spent[kind].add((*labels, ("gen_ai.token.modality", "unknown")), count)
+            for kind, counter in self._spent.items():
+                if (count := attributes.get(kind)) is None:
+                    continue
+                counter.add(spent, count)
                 if kind in self._tokens:
                     self._tokens[kind].add(ended, count)
                     for old in self._old_tokens:
-                        old.add((*labels, ("gen_ai.token.type", kind.removesuffix("_tokens"))), count)
+                        old.add((*labels, ("gen_ai.token.type", "input" if "input" in kind else "output")), count)

@@ -172,8 +172,8 @@ class OTelSpans:
             "error.type": _error_type(exchange),
             **_openinference(exchange, provider),
         }
-        fit = {key: _fit(value) for key, value in found.items()}
-        return {key: value for key, value in fit.items() if value is not None}
+        known = ((key, _fit(value)) for key, value in found.items() if value is not None)
+        return {key: value for key, value in known if value is not None}
 
 
 def batch_processor(settings: Telemetry) -> SpanProcessor | None:

@@ -30,6 +30,7 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
 """Of the conventions that names follow: v0.1.0 of open-telemetry/semantic-conventions-genai."""
 _LANGFUSE = "/api/public/otel/"
 """The path of Langfuse's endpoint. Without the header, Langfuse 4 shows spans some ten minutes late."""
+_NOT_TAKEN = frozenset({404, 405, 501})
 _CREDENTIALS = ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_", "CREDENTIAL_PROVIDER")
 _MISSING = "telemetry.otlp_endpoint: needs the extra `otlp` (pip install 'gaugeway[otlp]')"
 
@@ -135,7 +136,7 @@ def _exporter(module: str, name: str, url: str, headers: Mapping[str, str] | Non
     except ImportError as error:
         raise ConfigError([_MISSING]) from error
     _keep_headers_out_of_logs()
-    session = _session()
+    session = _session(url.rpartition("/")[2])
     if session is not None and _LANGFUSE in url:
         session.headers["x-langfuse-ingestion-version"] = "4"  # the exporter's own headers count before the session's
     return kind(endpoint=url, headers=_lower(headers), session=session)
@@ -158,7 +159,7 @@ def _without_header(record: logging.LogRecord) -> bool:
     return True
 
 
-def _session() -> requests.Session | None:
+def _session(signal: str) -> requests.Session | None:
     """Return a session that reads no answer beyond MAX_RECEIPT_BYTES; None where the environment names another."""
     names = list(os.environ)  # noqa: TID251 - the exporter reads these itself
     if any(name.startswith(_CREDENTIALS[0]) and name.endswith(_CREDENTIALS[1]) for name in names):
@@ -168,10 +169,15 @@ def _session() -> requests.Session | None:
     class Session(requests.Session):
         """The exporter looks at the status alone. What is left unread costs the connection."""
 
+        hint = signal != "traces"
+
         def request(self, *args: Any, **kwargs: Any) -> requests.Response:
             response = super().request(*args, **kwargs | {"stream": True})
             with response:
                 response.raw.read(MAX_RECEIPT_BYTES, decode_content=False)
+            if self.hint and response.status_code in _NOT_TAKEN:
+                self.hint = False
+                _log.warning("telemetry.otlp_endpoint takes no %s: `events = false` sends only spans", signal)
             return response
 
     return Session()

@@ -100,9 +100,12 @@ class Instrument:
         if point is None:
             labels = labels if len(self.points) < MAX_ATTRIBUTE_SETS else _OVERFLOW
             point = self.points.setdefault(labels, _Point(len(self._bounds) + 1))
-        point.counts[bisect_left(self._bounds, value)] += 1
         point.total += value
-        point.least, point.greatest = min(point.least, value), max(point.greatest, value)
+        if not self._bounds:
+            return
+        point.counts[bisect_left(self._bounds, value)] += 1
+        point.least = min(point.least, value)
+        point.greatest = max(point.greatest, value)
 
     def collected(self, since: int, now: int, temporality: AggregationTemporality) -> Metric:
         """Return all points as the SDK's exporter takes them."""
