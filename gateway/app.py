@@ -39,7 +39,8 @@ from gateway.proxy.handler import Limits, Proxy
 from gateway.proxy.server import traffic_protocol
 from gateway.proxy.websocket import Realtime, Times
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
-from gateway.telemetry import tracing
+from gateway.telemetry import inference_metrics, tracing
+from gateway.telemetry.inference_metrics import InferenceMetrics
 from gateway.telemetry.metrics import Instruments
 from gateway.upstreams import Upstream
 from gateway.upstreams.pool import NativeUpstream
@@ -105,11 +106,12 @@ class Gateway:
         self._config = config
         self._redaction_key = redaction_key
         self._clients: dict[ClientSettings, Upstream] = {}
-        self._span_processor = _span_processor(config)
+        self._span_processor = tracing.batch_processor(config.telemetry)
+        self._metrics = None if self._span_processor is None else inference_metrics.opened(config.telemetry)
         self._admission = Admission(config, keys_file, self.instruments)
         self._cache = _cache(config)
         self._accounting = self._build_accounting(config, self._admission.gate)
-        spans = None if self._span_processor is None else _spans(config, self._span_processor)
+        spans = None if self._span_processor is None else _spans(config, self._span_processor, self._metrics)
         self._observer = CaptureObserver(self.instruments, self._accounting, spans)
         self._templates = self._build_templates(config, templates)
         self._sampler = None
@@ -179,7 +181,7 @@ class Gateway:
         reader = capture_of(config.capture, self._key(config))
         redactor = redactor_of(config.capture, self._key(config))
         form = template_form(config.capture, self._key(config))
-        spans = None if self._span_processor is None else _spans(config, self._span_processor)
+        spans = None if self._span_processor is None else _spans(config, self._span_processor, self._metrics)
         accounting = self._build_accounting(config, gate)
         origins, own_origins = _origins(config)
         access = _Access(gate, accounting, origins)
@@ -238,6 +240,8 @@ class Gateway:
         await self._queue.aclose()
         if self._span_processor is not None:
             await telemetry.shut_down(self._span_processor.shutdown)
+        if self._metrics is not None:
+            await self._metrics.aclose()
         if self._workers is not None:
             await self._workers.aclose()
 
@@ -483,17 +487,10 @@ def _spill(config: Config, queue: Queue, path: Path | None, instruments: Instrum
     return Spill(queue, file, drain_per_s=drain_per_s, count=instruments.spilled)
 
 
-def _span_processor(config: Config) -> SpanProcessor | None:
-    endpoint = config.telemetry.otlp_endpoint
-    if endpoint is None:
-        return None
-    headers = config.telemetry.otlp_headers
-    return telemetry.unless_refused(lambda: tracing.batch_processor(telemetry.span_exporter(endpoint, headers)))
-
-
-def _spans(config: Config, processor: SpanProcessor) -> tracing.OTelSpans:
+def _spans(config: Config, processor: SpanProcessor, metrics: InferenceMetrics | None) -> tracing.OTelSpans:
     servers = {}
     for configured in config.upstreams:
         target = Target.parse(configured.base_url)
         servers[configured.name] = tracing.Server(target.host, target.port, configured.provider or provider_of(target))
-    return tracing.OTelSpans(processor, servers=servers)
+    both = config.telemetry.semconv == "both"
+    return tracing.OTelSpans(processor, servers=servers, metrics=metrics, both=both)

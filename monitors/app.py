@@ -18,7 +18,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from gaugeway.redaction import Redactor, redaction_key
-from gaugeway.runtime import audit
+from gaugeway.runtime import audit, otlp_metrics
 from gaugeway.runtime.auth import behind
 from gaugeway.runtime.serving import Listener, serve
 from gaugeway.runtime.system import lower_priority
@@ -48,6 +48,7 @@ from monitors.api.alerts import alert_handlers, incident_handlers, labelling_han
 from monitors.api.app import Pages, admin_app
 from monitors.api.conversations import conversation_handlers
 from monitors.api.documents import dataset_handlers, template_handlers
+from monitors.api.otlp.durations import StepDurations
 from monitors.api.reports import compare_handlers, label_handlers, source_handlers
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.trials import TrialDesk, trial_handlers
@@ -88,6 +89,7 @@ class Parts:
     redactor: Redactor
     sources: SourceReports
     scheduler: Scheduler
+    durations: StepDurations | None
     closing: Sequence[Closable]
     """In the order in which they are closed after the scheduler."""
 
@@ -147,7 +149,8 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
         state_store=store,
         leader=leader if leads else Follower(),
     )
-    opened = (judge, other.judge if other else None, verifier, embeddings, *exporters, queue, store)
+    durations = otlp_metrics.opened(config.telemetry, StepDurations) if config.monitors.otlp_receiver else None
+    opened = (judge, other.judge if other else None, verifier, embeddings, *exporters, durations, queue, store)
     return Parts(
         instruments=instruments,
         catalogue=catalogue,
@@ -160,6 +163,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
             store, config.prices, salt=salt, passing=passings(catalogue), enabled=[*catalogue.by_name]
         ),
         scheduler=scheduler,
+        durations=durations,
         closing=[part for part in opened if part is not None],
     )
 
@@ -263,8 +267,9 @@ def _handlers(config: Config, parts: Parts, series: SeriesReader, trials: TrialD
     """Return the handlers of the API, without those of documents."""
     passing, redact = passings(parts.catalogue), parts.redactor.redact_supplement
     shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, list(parts.catalogue.by_name))
+    hooks = {"redact": parts.redactor.redact_supplement, "timed": parts.durations and parts.durations.record}
     return [
-        *_receivers(config, parts.queue, parts.instruments, parts.redactor),
+        *_receivers(config, parts.queue, parts.instruments, **hooks),
         *alert_handlers(parts.engine.acknowledgements),
         *incident_handlers(parts.engine, parts.store),
         *rule_handlers(parts.engine),
@@ -426,7 +431,7 @@ def _flipped(known: Mapping[str, Metric]) -> Callable[[str], bool]:
     return lambda name: lower_is_better(known[name]) if name in known else zero_is_best(name)
 
 
-def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor: Redactor | None = None) -> list[Any]:
+def _receivers(config: Shared, queue: Queue, instruments: Instruments, **hooks: Any) -> list[Any]:
     """Build the handlers of the OTLP receiver; none when it is off."""
     if not config.monitors.otlp_receiver:
         return []
@@ -437,7 +442,7 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
             queue.supply,
             counted=lambda convention, count: instruments.retrieval_spans.labels(convention).inc(count),
             counted_steps=lambda operation, count: instruments.agent_spans.labels(operation).inc(count),
-            redact=redactor.redact_supplement if redactor else None,
+            **hooks,
         )
     ]
 

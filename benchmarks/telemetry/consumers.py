@@ -1,17 +1,21 @@
 """The product with real Phoenix and MLflow behind it: what arrives there, read back through their own APIs.
 
 python benchmarks/telemetry/installs.py         # once
-python benchmarks/telemetry/consumers.py [phoenix] [mlflow]     # writes results/consumers.md
+python benchmarks/telemetry/consumers.py     # writes results/consumers.md
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +25,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from engines import ENGINES, Engine  # noqa: E402 - from beside this file
+import installs  # noqa: E402 - from beside this file
+from engines import ENGINES, Engine  # noqa: E402
 
 from gateway.telemetry.tracing import OTelSpans, Server  # noqa: E402
 from gaugeway.exchange import ExchangeSummary, Trace  # noqa: E402
@@ -29,7 +34,9 @@ from gaugeway.extensions import load, registered  # noqa: E402
 from gaugeway.records import Evaluation, Sample, Score, Usage  # noqa: E402
 from gaugeway.runtime import otlp_exporters as telemetry  # noqa: E402
 from gaugeway.storage.stores import from_url  # noqa: E402
-from monitors.exporters.outbox import OutboxExporter  # noqa: E402
+from monitors.exporters.langfuse import LangfuseSink  # noqa: E402
+from monitors.exporters.outbox import OutboxExporter, SampleScores  # noqa: E402
+from tests.integration.test_opentelemetry import Collector  # noqa: E402
 from tests.support.product import Product, product  # noqa: E402
 from tests.support.scripted_model import Model, serve  # noqa: E402
 
@@ -57,6 +64,7 @@ events = false
 kind = "{kind}"
 url = "{engine}"
 content = true
+metrics = ["faithfulness", "context_relevancy", "lexical_groundedness"]
 """
 PASSAGES = {
     "Mars": ["Mars has two moons, Phobos and Deimos.", "Venus has no moon."],
@@ -64,7 +72,7 @@ PASSAGES = {
     "Saturn": ["Saturn has rings of ice.", "Saturn has 146 known moons."],
     "Neptune": ["Neptune has 16 known moons.", "Triton orbits Neptune backwards."],
 }
-METRICS = 3  # faithfulness, context_relevancy, lexical_groundedness
+METRICS = ("faithfulness", "context_relevancy", "lexical_groundedness")
 
 
 def ask(running: Product) -> None:
@@ -95,7 +103,7 @@ def through_the_product(engine: Engine, scratch: Path) -> tuple[dict[str, int], 
         config = CONFIG.format(model=model, engine=engine.url, headers=engine.headers_toml, kind=engine.name)
         with product(scratch, config) as running:
             ask(running)
-            enough = engine.deliveries(len(PASSAGES), METRICS)
+            enough = engine.deliveries(len(PASSAGES), len(METRICS))
             running.until(lambda: counted(running).get("sent", 0) >= enough, 90, what=f"{enough} are sent")
             time.sleep(8)  # spans leave every 5 s, and anything too much would come now
             counts = counted(running)
@@ -106,9 +114,14 @@ def through_the_product(engine: Engine, scratch: Path) -> tuple[dict[str, int], 
         async def read() -> list[tuple[Sample, list[Evaluation]]]:
             found = [await store.sample(one) for one in ids]
             await store.aclose()
-            return [(one[0], list(one[1])) for one in found if one is not None]
+            return [(one[0], sent(one[1])) for one in found if one is not None]
 
         return counts, asyncio.run(read())
+
+
+def sent(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+    """Those that the sink is given."""
+    return [one for one in evaluations if one.metric in METRICS]
 
 
 def scores_of(evaluations: list[Evaluation]) -> dict[str, float]:
@@ -138,7 +151,7 @@ async def send_again(engine: Engine, kept: list[tuple[Sample, list[Evaluation]]]
     for _ in range(2):
         for sample, evaluations in kept:
             exporter.export(sample, evaluations)
-    await counts.until("sent", 2 * METRICS * len(kept))
+    await counts.until("sent", 2 * len(METRICS) * len(kept))
     await exporter.aclose()
     return counts
 
@@ -151,16 +164,16 @@ async def before_the_span(engine: Engine, sample: Sample) -> tuple[Counts, Sampl
     exporter = sink(engine, counts)
     exporter.export(early, [score])
     await counts.until("retried", 2)
-    await asyncio.to_thread(emit, engine, early)
+    await asyncio.to_thread(emit, engine.url, engine.headers, early)
     begin = time.monotonic()
     await counts.until("sent", 1)
     await exporter.aclose()
     return counts, early, time.monotonic() - begin
 
 
-def emit(engine: Engine, sample: Sample) -> None:
+def emit(url: str, headers: dict[str, str], sample: Sample) -> None:
     """Export the exchange's span as the gateway does."""
-    processor = SimpleSpanProcessor(telemetry.span_exporter(engine.url, engine.headers))
+    processor = SimpleSpanProcessor(telemetry.span_exporter(url, headers))
     spans = OTelSpans(processor, servers={"default": Server("127.0.0.1", 80)})
     assert sample.trace_id is not None
     assert sample.span_id is not None
@@ -206,7 +219,7 @@ def check(engine: Engine) -> list[tuple[str, str, bool]]:
             counts, kept = through_the_product(engine, scratch / "product")
             samples = [sample for sample, _ in kept]
             expected = {sample.id: scores_of(evaluations) for sample, evaluations in kept}
-            sent = engine.deliveries(len(kept), METRICS)
+            sent = engine.deliveries(len(kept), len(METRICS))
             rows.append(("exchanges asked, evaluated", f"{len(PASSAGES)}, {len(kept)}", len(kept) == len(PASSAGES)))
             clean = set(counts) <= {"sent", "retried"} and counts.get("sent") == sent
             rows.append(("scores by the product's own count", json.dumps(counts), clean))
@@ -232,6 +245,43 @@ def check(engine: Engine) -> list[tuple[str, str, bool]]:
     return rows
 
 
+SCORE = """
+import json, sys
+from langfuse.api.core.pydantic_utilities import parse_obj_as
+from langfuse.api.core.serialization import convert_and_respect_annotation_metadata
+from langfuse.api.scores import CreateScoreRequest
+score = parse_obj_as(CreateScoreRequest, json.load(sys.stdin))
+fields = score.model_dump(mode="json", exclude_none=True)
+written = convert_and_respect_annotation_metadata(object_=fields, annotation=CreateScoreRequest, direction="write")
+print(json.dumps([written, sorted(score.model_extra or {})]))
+"""
+
+
+def langfuse() -> list[tuple[str, str, bool]]:
+    """Compare what we send with what the official client of Langfuse 4 declares and sends."""
+    sample = Sample(id="x1", started_at=0.0, app="shop", trace_id="0" * 31 + "1", span_id="0" * 15 + "1")
+    score = Evaluation(sample_id="x1", metric="faithfulness", version="1", outcome=Score(0.5, "half"), judge="judge-1")
+    keys = {"public_key": "pk", "secret_key": "sk", "environment": "production"}
+    exporter = LangfuseSink(url="http://127.0.0.1:9", observe=lambda *_: None, content=True, **keys)
+    (delivery,) = exporter.prepare(sample, [SampleScores(score, Score(0.5, "half"))])
+    python = installs.binary("langfuse", "python")
+    run = subprocess.run(
+        [str(python), "-c", SCORE], input=json.dumps(delivery.item), capture_output=True, text=True, check=True
+    )
+    understood = json.loads(run.stdout)
+    source = next(python.parents[1].glob("lib/*/site-packages/langfuse/_client/span_processor.py"))
+    name = "x-langfuse-ingestion-version"
+    wanted = re.findall(rf'"{name}": "(\w+)"', source.read_text())
+    with contextlib.closing(Collector()) as collector:
+        emit(f"{collector.url}/api/public/otel", {"authorization": "Basic abc"}, sample)
+    sent = [headers[name] for headers in collector.headers]
+    fields = f"{len(delivery.item)} fields, unknown: {len(understood[1])}"
+    return [
+        ("a score by the client's schema of `POST /api/public/scores`", fields, understood == [delivery.item, []]),
+        (f"`{name}`: the client's, ours", f"{wanted}, {sent}", wanted == sent),
+    ]
+
+
 def main(names: list[str]) -> int:
     """Check each engine and write the table."""
     lines = [
@@ -239,14 +289,16 @@ def main(names: list[str]) -> int:
         "",
         "Written by `benchmarks/telemetry/consumers.py`: real servers with SQLite on this machine, the product between",
         "them and the scripted model, everything read back through the servers' own APIs.",
-        "Langfuse cannot be run this way (it needs PostgreSQL, ClickHouse, Redis and S3): its sink is tested against a",
-        "server that checks the documented schema, `tests/monitors/exporters/test_langfuse.py`.",
+        "Langfuse cannot be run this way (it needs PostgreSQL, ClickHouse, Redis and S3): what is sent to it is",
+        "compared with its official client, and the sink is tested against a server that checks the documented schema,",
+        "`tests/monitors/exporters/test_langfuse.py`.",
     ]
     failed = False
-    for name in names or list(ENGINES):
-        engine = ENGINES[name]()
-        rows = check(engine)
-        lines += ["", f"## {engine.title}", "", "| what | found | |", "|---|---|---|"]
+    for name in names or [*ENGINES, "langfuse"]:
+        engine = ENGINES[name]() if name in ENGINES else None
+        rows = langfuse() if engine is None else check(engine)
+        title = f"client of Langfuse 4, langfuse {installs.version(name)}" if engine is None else engine.title
+        lines += ["", f"## {title}", "", "| what | found | |", "|---|---|---|"]
         lines += [f"| {what} | {found} | {'ok' if right else '**wrong**'} |" for what, found, right in rows]
         failed = failed or not all(right for _, _, right in rows)
         print("\n".join(lines[-len(rows) - 4 :]), flush=True)

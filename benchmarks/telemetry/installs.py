@@ -1,6 +1,6 @@
 """Puts each consumer of telemetry into its own environment under `.peers/`.
 
-python benchmarks/telemetry/installs.py [NAME ...]     # phoenix, mlflow; about 1.5 GB
+python benchmarks/telemetry/installs.py [NAME ...]     # phoenix, mlflow, langfuse; about 1.5 GB
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ PEERS = Path(__file__).resolve().parent / ".peers"
 PACKAGES = {
     "phoenix": ("arize-phoenix==20.26.1",),
     "mlflow": ("mlflow==3.17.2",),
+    "langfuse": ("langfuse==5.0.4",),  # the client, which has the API's schema; the server needs four other services
 }
+NEWEST = {"mlflow": "mlflow==3.18.0"}
+"""Installed over it without its requirements: the index lacks mlflow-skinny and mlflow-tracing 3.18, whose modules its
+wheel contains as well."""
 
 
 def binary(name: str, script: str) -> Path:
@@ -26,12 +30,20 @@ def binary(name: str, script: str) -> Path:
 
 def version(name: str) -> str:
     """The version of a consumer."""
-    return PACKAGES[name][0].partition("==")[2]
+    return NEWEST.get(name, PACKAGES[name][0]).partition("==")[2]
 
 
 def install(name: str) -> str:
     """Install one environment, unless it is there; say what happened."""
-    return installing.install(PEERS / name, PACKAGES[name])
+    home = PEERS / name
+    if installing.is_there(home):
+        return "there already"
+    pip = [str(home / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    commands = [*installing.steps(home, PACKAGES[name]), *([[*pip, NEWEST[name]]] if name in NEWEST else [])]
+    if (reason := installing.run(home, commands)) is not None:
+        return f"MISSING: {reason}"
+    (home / installing.DONE).touch()
+    return "installed"
 
 
 def main(names: list[str]) -> int:

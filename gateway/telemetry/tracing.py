@@ -13,10 +13,12 @@ from gaugeway.exchange import DECISION_ROUTES, ExchangeSummary, Trace
 from gaugeway.records import Usage
 from gaugeway.runtime import otlp_exporters
 from gaugeway.settings.bounds import bounded_name
+from gaugeway.settings.shared import Telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
-    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from gateway.telemetry.inference_metrics import InferenceMetrics
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?\s*\Z")
 _OPERATIONS = {"completions": "text_completion"} | dict.fromkeys(DECISION_ROUTES, "decision")
@@ -82,17 +84,23 @@ class Server(NamedTuple):
 class OTelSpans:
     """Emits `chat {model}` spans with `gen_ai.*` and `openinference` attributes, without content.
 
-    `servers` are the upstreams by name; the first stands for an exchange that was sent to none.
+    `servers` are the upstreams by name; the first stands for an exchange that was sent to none. `metrics` counts
+    exchanges of all traces, also of those that are not sampled. With `both` attributes have their old names too.
     """
 
-    def __init__(self, processor: SpanProcessor, *, servers: Mapping[str, Server]) -> None:
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415 - only with telemetry on
-
+    def __init__(
+        self,
+        processor: SpanProcessor,
+        *,
+        servers: Mapping[str, Server],
+        metrics: InferenceMetrics | None = None,
+        both: bool = False,
+    ) -> None:
         self._processor = processor
         self._resource = otlp_exporters.resource("gaugeway-gateway")
-        self._scope = InstrumentationScope(
-            otlp_exporters.SCOPE, otlp_exporters.scope_version(), otlp_exporters.SCHEMA_URL
-        )
+        self._scope = otlp_exporters.scope()
+        self._metrics = metrics
+        self._both = both
         self._servers = servers
         self._first = next(iter(servers.values()))
 
@@ -102,7 +110,13 @@ class OTelSpans:
         from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags  # noqa: PLC0415
 
         trace = exchange.trace
-        if trace is None or not trace.sampled:
+        sampled = trace is not None and trace.sampled
+        if not sampled and self._metrics is None:
+            return
+        attributes = self._attributes(exchange)
+        if self._metrics is not None:
+            self._metrics.record(exchange, attributes)
+        if trace is None or not sampled:
             return
         flags = TraceFlags(TraceFlags.SAMPLED)
         trace_id = int(trace.trace_id, 16)
@@ -110,7 +124,6 @@ class OTelSpans:
         parent = None
         if trace.parent_id:
             parent = SpanContext(trace_id, int(trace.parent_id, 16), is_remote=True, trace_flags=flags)
-        attributes = self._attributes(exchange)
         start = int(exchange.started_at * 1e9)
         self._processor.on_end(
             ReadableSpan(
@@ -141,9 +154,10 @@ class OTelSpans:
             "gen_ai.request.model": exchange.model,
             "openai.api.type": _API_TYPES.get(route) if provider in _OPENAI else None,
             "gen_ai.request.stream": exchange.stream or None,
-            "gen_ai.request.max_tokens": parameters.get("max_completion_tokens") or parameters.get("max_tokens"),
+            "gen_ai.request.max_tokens": _max_tokens(parameters),
             "gen_ai.request.temperature": parameters.get("temperature"),
             "gen_ai.request.top_p": parameters.get("top_p"),
+            "gen_ai.request.top_k": top_k if isinstance(top_k := parameters.get("top_k"), int) else None,
             "gen_ai.request.seed": parameters.get("seed"),
             "gen_ai.request.frequency_penalty": parameters.get("frequency_penalty"),
             "gen_ai.request.presence_penalty": parameters.get("presence_penalty"),
@@ -152,30 +166,44 @@ class OTelSpans:
             "gen_ai.response.model": exchange.response_model,
             "gen_ai.response.finish_reasons": [exchange.finish_reason] if exchange.finish_reason else None,
             "gen_ai.response.time_to_first_chunk": exchange.first_chunk_s if exchange.stream else None,
-            **_usage(exchange),
+            **_usage(exchange, both=self._both),
             "gaugeway.exchange.id": exchange.id,
             "gaugeway.app": exchange.app,
             "error.type": _error_type(exchange),
             **_openinference(exchange, provider),
         }
-        fit = {key: _fit(value) for key, value in found.items()}
-        return {key: value for key, value in fit.items() if value is not None}
+        known = ((key, _fit(value)) for key, value in found.items() if value is not None)
+        return {key: value for key, value in known if value is not None}
 
 
-def batch_processor(exporter: SpanExporter) -> SpanProcessor:
-    """Wrap an exporter in the SDK's bounded buffer with its own thread: emitting never waits for the network.
+def batch_processor(settings: Telemetry) -> SpanProcessor | None:
+    """Return the SDK's bounded buffer with its own thread: emitting never waits for the network. None without endpoint.
 
-    Raises ValueError for what the SDK does not accept in the environment.
+    What the SDK does not accept in the environment is a warning.
     """
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - only with telemetry on
+    endpoint = settings.otlp_endpoint
+    if endpoint is None:
+        return None
 
-    otlp_exporters.resource("gaugeway-gateway")  # reads more of the environment, now instead of with the first span
-    return BatchSpanProcessor(exporter)
+    def build() -> SpanProcessor:
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - only with telemetry on
+
+        exporter = otlp_exporters.span_exporter(endpoint, settings.otlp_headers)
+        otlp_exporters.resource("gaugeway-gateway")  # reads more of the environment, now instead of with the first span
+        return BatchSpanProcessor(exporter)
+
+    return otlp_exporters.unless_refused(build)
 
 
-def _usage(exchange: ExchangeSummary) -> dict[str, int | None]:
+def _max_tokens(parameters: Mapping[str, Any]) -> Any:
+    names = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+    return next((parameters[name] for name in names if parameters.get(name)), None)
+
+
+def _usage(exchange: ExchangeSummary, *, both: bool) -> dict[str, int | None]:
     usage = exchange.usage or Usage()
     return {
+        **({"gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens} if both else {}),
         "gen_ai.usage.input_tokens": _input_tokens(exchange),
         "gen_ai.usage.output_tokens": usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,

@@ -98,7 +98,7 @@ def serve(supervised: bool, **options: Any) -> None:  # noqa: ARG001, FBT001 - c
 @main.command()
 @plane_options
 def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
-    """Run the data plane only: the proxy with capture, and its admin port."""
+    """Run only the gateway: the proxy with capture."""
     from gateway import app  # noqa: PLC0415 - `--help` need not load the whole plane
     from gateway.handoff.sampler_client import SamplerProcesses  # noqa: PLC0415
     from gaugeway.runtime import serving  # noqa: PLC0415
@@ -141,7 +141,7 @@ def _long_enough(_: click.Context, __: click.Parameter, seconds: float | None) -
 )
 @click.option("--port", type=int, help="Traffic port. [a free one]")
 def demo(seconds: float | None, port: int | None) -> None:
-    """Run a demo with a scripted model: traffic, scores, a regression, the alert. Needs no key and no network.
+    """Run a demo: scripted traffic, a drop, the alert. Needs no key and no network.
 
     It asks as fast as the machine scores: half a minute on an idle machine, some minutes on a busy one. Exit code: 0
     when the alert fired, 1 when not.

@@ -63,7 +63,7 @@ def plane_options(function: F) -> F:
         click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
         click.option("--admin-port", type=int, envvar="GAUGEWAY_ADMIN_PORT", help="Gateway metrics. [9464]"),
         click.option("--monitors-host", envvar="GAUGEWAY_MONITORS_HOST", help="Address of the page. [127.0.0.1]"),
-        click.option("--monitors-port", type=int, envvar="GAUGEWAY_MONITORS_PORT", help="Monitors' API. [9465]"),
+        click.option("--monitors-port", type=int, envvar="GAUGEWAY_MONITORS_PORT", help="Port of the page. [9465]"),
         click.option(
             "--data-dir",
             type=_Directory(path_type=Path, file_okay=False),
@@ -119,7 +119,7 @@ def log_config(config: Path | None) -> None:
 @plane_options
 @click.pass_obj
 def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
-    """Run only the evaluation plane: worker, detectors, alerts, admin port."""
+    """Run only the monitors: scores, alerts, the page."""
     from gaugeway.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
     from monitors.app import run  # noqa: PLC0415
     from monitors.scoring_workers import ScoringWorkers  # noqa: PLC0415

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,14 +18,19 @@ from gaugeway.settings import ConfigError
 if TYPE_CHECKING:
     import requests
     from opentelemetry.sdk._logs.export import LogRecordExporter
+    from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 _T = TypeVar("_T")
 _log = logging.getLogger("gaugeway")
 SCOPE = "gaugeway"
-SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
-"""Of the conventions that the attributes follow: `schema_url` in semantic-conventions-genai, model/manifest.yaml."""
+SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
+"""Of the conventions that names follow: v0.1.0 of open-telemetry/semantic-conventions-genai."""
+_LANGFUSE = "/api/public/otel/"
+"""The path of Langfuse's endpoint. Without the header, Langfuse 4 shows spans some ten minutes late."""
+_NOT_TAKEN = frozenset({404, 405, 501})
 _CREDENTIALS = ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_", "CREDENTIAL_PROVIDER")
 _MISSING = "telemetry.otlp_endpoint: needs the extra `otlp` (pip install 'gaugeway[otlp]')"
 
@@ -77,6 +83,13 @@ def scope_version() -> str:
     return version("gaugeway")
 
 
+def scope() -> InstrumentationScope:
+    """Return the instrumentation scope of everything that is exported: its version is the release."""
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415 - only with telemetry on
+
+    return InstrumentationScope(SCOPE, scope_version(), SCHEMA_URL)
+
+
 def resource(default_name: str) -> Resource:
     """Return what all telemetry of a process carries.
 
@@ -92,22 +105,41 @@ def resource(default_name: str) -> Resource:
 
 def span_exporter(endpoint: str, headers: Mapping[str, str] | None = None) -> SpanExporter:
     """Return an exporter of spans to `endpoint` + /v1/traces (OTLP over HTTP). Raises ConfigError without the extra."""
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigError([_MISSING]) from error
-    _keep_headers_out_of_logs()
-    return OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", headers=_lower(headers), session=_session())
+    exporter: SpanExporter = _exporter(
+        "trace_exporter", "OTLPSpanExporter", f"{endpoint.rstrip('/')}/v1/traces", headers
+    )
+    return exporter
 
 
 def log_exporter(endpoint: str, headers: Mapping[str, str] | None = None) -> LogRecordExporter:
     """Return an exporter of log records to `endpoint` + /v1/logs. Raises ConfigError without the extra."""
+    exporter: LogRecordExporter = _exporter(
+        "_log_exporter", "OTLPLogExporter", f"{endpoint.rstrip('/')}/v1/logs", headers
+    )
+    return exporter
+
+
+def metric_reader(endpoint: str, headers: Mapping[str, str] | None = None) -> MetricReader:
+    """Return what sends metrics to `endpoint` + /v1/metrics every minute (OTEL_METRIC_EXPORT_INTERVAL).
+
+    Raises ConfigError without the extra.
+    """
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415 - only with telemetry on
+
+    url = f"{endpoint.rstrip('/')}/v1/metrics"
+    return PeriodicExportingMetricReader(_exporter("metric_exporter", "OTLPMetricExporter", url, headers))
+
+
+def _exporter(module: str, name: str, url: str, headers: Mapping[str, str] | None) -> Any:
     try:
-        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter  # noqa: PLC0415 - an extra
+        kind = getattr(import_module(f"opentelemetry.exporter.otlp.proto.http.{module}"), name)
     except ImportError as error:
         raise ConfigError([_MISSING]) from error
     _keep_headers_out_of_logs()
-    return OTLPLogExporter(endpoint=f"{endpoint.rstrip('/')}/v1/logs", headers=_lower(headers), session=_session())
+    session = _session(url.rpartition("/")[2])
+    if session is not None and _LANGFUSE in url:
+        session.headers["x-langfuse-ingestion-version"] = "4"  # the exporter's own headers count before the session's
+    return kind(endpoint=url, headers=_lower(headers), session=session)
 
 
 async def shut_down(shutdown: Callable[[], object], timeout_s: float = 3.0) -> None:
@@ -127,7 +159,7 @@ def _without_header(record: logging.LogRecord) -> bool:
     return True
 
 
-def _session() -> requests.Session | None:
+def _session(signal: str) -> requests.Session | None:
     """Return a session that reads no answer beyond MAX_RECEIPT_BYTES; None where the environment names another."""
     names = list(os.environ)  # noqa: TID251 - the exporter reads these itself
     if any(name.startswith(_CREDENTIALS[0]) and name.endswith(_CREDENTIALS[1]) for name in names):
@@ -137,10 +169,15 @@ def _session() -> requests.Session | None:
     class Session(requests.Session):
         """The exporter looks at the status alone. What is left unread costs the connection."""
 
+        hint = signal != "traces"
+
         def request(self, *args: Any, **kwargs: Any) -> requests.Response:
             response = super().request(*args, **kwargs | {"stream": True})
             with response:
                 response.raw.read(MAX_RECEIPT_BYTES, decode_content=False)
+            if self.hint and response.status_code in _NOT_TAKEN:
+                self.hint = False
+                _log.warning("telemetry.otlp_endpoint takes no %s: `events = false` sends only spans", signal)
             return response
 
     return Session()

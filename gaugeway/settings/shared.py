@@ -337,8 +337,9 @@ class Sink(Table, frozen=True):
 class Telemetry(Table, frozen=True):
     """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked.
 
-    `events` are sent as log records, which some endpoints do not take. `baggage` lets the client's header of that name
-    go on to the upstreams.
+    `events` are sent as log records, and with them metrics: some endpoints take neither. `semconv` is the version of
+    the GenAI conventions whose names are used; "both" adds the names before 0.1. `baggage` lets the client's header of
+    that name go on to the upstreams.
     """
 
     otlp_endpoint: str | None = None
@@ -346,6 +347,7 @@ class Telemetry(Table, frozen=True):
     content: bool = False
     propagate: bool = True
     events: bool = True
+    semconv: Literal["0.1", "both"] = "0.1"
     baggage: bool = False
 
 

@@ -89,4 +89,5 @@ def _otel_exporter(
     headers = settings.otlp_headers
     spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
     logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if settings.events else None
-    return OTelExporter(spans, logs, passes=passes, content=settings.content)
+    both = settings.semconv == "both"
+    return OTelExporter(spans, logs, passes=passes, content=settings.content, both=both)

@@ -11,11 +11,10 @@ from opentelemetry._logs import SeverityNumber
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
-from gaugeway.runtime.otlp_exporters import SCHEMA_URL, SCOPE, resource, scope_version, shut_down
+from gaugeway.runtime.otlp_exporters import SCHEMA_URL, SCOPE, resource, scope, scope_version, shut_down
 from gaugeway.signals import SIGNALS
 from monitors.exporters import Exporter, meets, retrieval_spans
 
@@ -29,8 +28,9 @@ class OTelExporter(Exporter):
     link to it, and each event carries the exchange's trace and span ids. Explanations quote the answer, so they go out
     only with `content`; so do question and answer, and the passages, as a retrieval span below the exchange's. They
     come from the sample: redacted, and joined with supplements. `passes` maps a metric to (threshold, lower is better);
-    the scores of others are labelled neither pass nor fail. Signals are attributes of the EVALUATOR span: an event for
-    each would be a dozen an exchange. An exchange with signals alone has no span.
+    the scores of others are labelled neither pass nor fail. With `both` attributes have their names before
+    conventions 0.1 too. Signals are attributes of the EVALUATOR span: an event for each would be a dozen an exchange.
+    An exchange with signals alone has no span.
     """
 
     takes_signals = True
@@ -42,19 +42,21 @@ class OTelExporter(Exporter):
         *,
         passes: Mapping[str, tuple[float, bool]],
         content: bool = False,
+        both: bool = False,
     ) -> None:
         source = resource("gaugeway-monitors")
         self._spans = spans
         self._resource = source
         self._passes = passes
         self._content = content
+        self._both = both
         self._tracers = TracerProvider(resource=source, sampler=ALWAYS_ON, shutdown_on_exit=False)
         self._tracers.add_span_processor(spans)
         self._loggers = LoggerProvider(resource=source, shutdown_on_exit=False)
         if logs is not None:
             self._loggers.add_log_record_processor(logs)
         self._events = logs is not None
-        self._scope = InstrumentationScope(SCOPE, scope_version(), SCHEMA_URL)
+        self._scope = scope()
         self._tracer = self._tracers.get_tracer(SCOPE, scope_version(), schema_url=SCHEMA_URL)
         self._logger = self._loggers.get_logger(SCOPE, scope_version(), schema_url=SCHEMA_URL)
 
@@ -78,6 +80,7 @@ class OTelExporter(Exporter):
             "gaugeway.app": sample.app,
             "gen_ai.request.model": sample.model,
             **retrieval_spans.origin_of(sample),
+            **retrieval_spans.session_of(sample),
             **(_content(sample) if self._content else {}),
             **{name: found.value for name, found in signals.items() if isinstance(found, Score)},
         }
@@ -121,8 +124,8 @@ class OTelExporter(Exporter):
                 parent=exchange,
                 resource=self._resource,
                 instrumentation_scope=self._scope,
-                attributes=retrieval_spans.attributes(sample),
-                kind=SpanKind.CLIENT,
+                attributes=retrieval_spans.attributes(sample, both=self._both),
+                kind=SpanKind.INTERNAL,
                 start_time=at,
                 end_time=at,
             )

@@ -16,10 +16,11 @@ def span_id(sample: Sample) -> str:
     return sha256(f"retrieval {sample.id}".encode()).hexdigest()[:16]
 
 
-def attributes(sample: Sample) -> dict[str, Any]:
+def attributes(sample: Sample, *, both: bool = False) -> dict[str, Any]:
     """Return the span's attributes: GenAI's and OpenInference's. Texts are cut at `LONGEST` characters.
 
-    `gen_ai.retrieval.top_k` is the number of passages found: how many the app asked for is not known.
+    `gen_ai.retrieval.top_k` is the number of passages found: how many the app asked for is not known. With `both` it
+    has its name before conventions 0.1 too.
     """
     found: dict[str, Any] = {
         "gen_ai.operation.name": "retrieval",
@@ -28,9 +29,12 @@ def attributes(sample: Sample) -> dict[str, Any]:
         "gaugeway.app": sample.app,
         "gaugeway.context.source": sample.context_source,
         **origin_of(sample),
+        **session_of(sample),
     }
     if sample.contexts:
         found["gen_ai.retrieval.top_k"] = len(sample.contexts)
+        if both:
+            found["gen_ai.request.top_k"] = float(len(sample.contexts))
     if sample.question:
         found["gen_ai.retrieval.query.text"] = found["input.value"] = cut(sample.question)
         found["input.mime_type"] = "text/plain"
@@ -45,6 +49,11 @@ def attributes(sample: Sample) -> dict[str, Any]:
             found[f"retrieval.documents.{index}.document.{key}"] = shown
     found["gen_ai.retrieval.documents"] = json.dumps(documents, ensure_ascii=False)
     return found
+
+
+def session_of(sample: Sample) -> dict[str, str]:
+    """Return the session by OpenInference's name, which Langfuse wants on every span of a trace."""
+    return {"session.id": sample.session} if sample.session else {}
 
 
 def origin_of(sample: Sample) -> dict[str, str]:

@@ -17,6 +17,7 @@ from gateway.app import Gateway
 from gateway.config import Config
 from gateway.handoff.sampler_client import SamplerProcesses
 from gateway.reload import EFFECTS, RestartNeeded, Snapshot, changed, check_live, keys_of
+from gateway.telemetry.inference_metrics import InferenceMetrics
 from gateway.telemetry.metrics import Instruments
 from gaugeway.prompts import UserTemplate
 from gaugeway.settings import ConfigError, item_of, plain, read, shared
@@ -159,7 +160,7 @@ def shape_of_object(value, seen):
         return value.__func__.__qualname__, shape(value.__self__, seen)
     if isinstance(value, types.FunctionType):
         return value.__qualname__, [shape(cell.cell_contents, seen) for cell in value.__closure__ or ()]
-    if isinstance(value, Instruments) or type(value).__module__.split(".")[0] not in (
+    if isinstance(value, Instruments | InferenceMetrics) or type(value).__module__.split(".")[0] not in (
         "gaugeway",
         "gateway",
         "monitors",

@@ -4,11 +4,13 @@ import contextlib
 import gzip
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 
 import httpx
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gaugeway.records import PROMPT_SCHEME
@@ -40,6 +42,8 @@ class Collector:
     def __init__(self):
         self.spans = []
         self.events = []
+        self.metrics = []
+        self.paths = []
         self.scopes = []
         self.resources = []
         self.headers = []
@@ -66,10 +70,15 @@ class Collector:
 
     def take(self, path, body):
         self.raw += body
-        if path == "/v1/traces":
+        self.paths.append(path)
+        if path.endswith("/v1/traces"):
             found = ExportTraceServiceRequest.FromString(body).resource_spans
             scopes = [scope for resource in found for scope in resource.scope_spans]
             self.spans += [span for scope in scopes for span in scope.spans]
+        elif path.endswith("/v1/metrics"):
+            found = ExportMetricsServiceRequest.FromString(body).resource_metrics
+            scopes = [scope for resource in found for scope in resource.scope_metrics]
+            self.metrics += [metric for scope in scopes for metric in scope.metrics]
         else:
             found = ExportLogsServiceRequest.FromString(body).resource_logs
             scopes = [scope for resource in found for scope in resource.scope_logs]
@@ -108,6 +117,16 @@ def ask(running, instructions=None, **headers):
             "gaugeway": {"contexts": [f"Mars has two moons. {SECRET}."], "app": "shop"},
         },
     ).raise_for_status()
+
+
+def assert_metrics_agree(metrics, spans):
+    named = {metric.name: metric for metric in metrics}
+    (durations,) = named["gen_ai.client.inference.duration"].histogram.data_points
+    assert durations.count == len(spans)
+    assert attributes(durations)["gen_ai.request.model"] == "m"
+    (spent,) = named["gen_ai.client.inference.usage.input_tokens"].sum.data_points
+    assert spent.as_int == sum(attributes(span)["gen_ai.usage.input_tokens"] for span in spans)
+    assert not [name for name in named if name.startswith(("gen_ai.client.operation", "gen_ai.client.token"))]
 
 
 def test_spans_links_and_events_join_the_apps_trace(tmp_path):
@@ -162,6 +181,7 @@ def test_spans_links_and_events_join_the_apps_trace(tmp_path):
         "pass" if score["gen_ai.evaluation.score.value"] >= 0.7 else "fail"
     )
     assert score["gaugeway.evaluation.outcome"] == "scored"
+    assert_metrics_agree(collector.metrics, clients)
     assert b"secret" not in collector.raw.lower()
     assert set(collector.scopes) == {("gaugeway", version("gaugeway"), SCHEMA_URL)}
     assert {one["service.name"] for one in collector.resources} == {"gaugeway-gateway", "gaugeway-monitors"}
@@ -237,7 +257,57 @@ def test_the_configuration_beats_the_environment(tmp_path, monkeypatch):
         ask(running)
         running.stop()
     assert [span.name for span in collector.spans] == ["chat m"]
-    assert [one["x-key"] for one in collector.headers] == ["of-the-file"]
+    assert {one["x-key"] for one in collector.headers} == {"of-the-file"}
+    assert not {one["x-langfuse-ingestion-version"] for one in collector.headers} - {None}
+
+
+def test_old_names_are_added_and_langfuse_gets_its_header_and_only_spans(tmp_path):
+    """Both processes write to Langfuse's path, where neither log events nor metrics are taken."""
+    version_header = "x-langfuse-ingestion-version"
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(serve(Model()))
+        collector = stack.enter_context(contextlib.closing(Collector()))
+        config = CONFIG.format(url=url, collector=f"{collector.url}/api/public/otel")
+        more = 'events = false\ncontent = true\nsemconv = "both"\notlp_headers = { authorization = "Basic abc" }\n'
+        running = stack.enter_context(product(tmp_path, config + more))
+        ask(running)
+        running.until(
+            lambda: running.value(running.monitors, "gaugeway_evaluations_total", metric="faithfulness") == 1,
+            60,
+            what="it is scored",
+        )
+        running.stop()
+    assert set(collector.paths) == {"/api/public/otel/v1/traces"}
+    assert {(one[version_header], one["authorization"]) for one in collector.headers} == {("4", "Basic abc")}
+    retrieval = attributes(next(span for span in collector.spans if span.name == "retrieval"))
+    assert retrieval["gen_ai.request.top_k"] == retrieval["gen_ai.retrieval.top_k"] == 1
+
+
+def test_spans_of_tools_that_an_app_sends_are_durations_for_the_collector(tmp_path):
+    began = time.time_ns()
+    tool = {
+        "traceId": TRACE,
+        "spanId": PARENT,
+        "name": "execute_tool search",
+        "startTimeUnixNano": str(began - 250_000_000),
+        "endTimeUnixNano": str(began),
+        "attributes": [
+            {"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}},
+            {"key": "gen_ai.tool.name", "value": {"stringValue": "search"}},
+        ],
+    }
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(serve(Model()))
+        collector = stack.enter_context(contextlib.closing(Collector()))
+        config = CONFIG.format(url=url, collector=collector.url) + "\n[monitors]\notlp_receiver = true\n"
+        running = stack.enter_context(product(tmp_path, config, command="monitors"))
+        body = {"resourceSpans": [{"scopeSpans": [{"spans": [tool, {**tool, "spanId": "1" * 16}]}]}]}
+        httpx.post(f"{running.monitors}/v1/traces", json=body).raise_for_status()
+        running.stop()  # flushes what a minute would
+    (metric,) = collector.metrics
+    (found,) = metric.histogram.data_points
+    assert metric.name == "gen_ai.execute_tool.duration"
+    assert (found.count, round(found.sum, 3), attributes(found)) == (2, 0.5, {"gen_ai.tool.name": "search"})
 
 
 def test_an_unsampled_trace_gets_no_span_of_ours_but_its_evaluation(tmp_path):

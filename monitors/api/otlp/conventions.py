@@ -57,11 +57,15 @@ def retrieved(span: Span, conventions: Sequence[str], now: float) -> tuple[str, 
                 raise
             continue
         question = None if question == _REDACTED else question
-        took = round((span.ended_ns - span.started_ns) / 1e9, 6)
-        retrieval_s = took if span.started_ns and 0.0 <= took <= _HOUR_S else None
-        found = replace(blank(span, now), question=question, contexts=contexts, retrieval_s=retrieval_s)
+        found = replace(blank(span, now), question=question, contexts=contexts, retrieval_s=took_s(span))
         return convention, shed(found)
     raise ValueError("no convention is known")
+
+
+def took_s(span: Span) -> float | None:
+    """Return how long a step took; None if its times are not known, or say more than an hour."""
+    took = round((span.ended_ns - span.started_ns) / 1e9, 6)
+    return took if span.started_ns and 0.0 <= took <= _HOUR_S else None
 
 
 def blank(span: Span, now: float) -> Supplement:
@@ -252,14 +256,19 @@ def operation_of(span: Span) -> str | None:
     return next((_KINDS[kind] for kind in kinds if isinstance(kind, str) and kind in _KINDS), None)
 
 
+def name_of(span: Span, operation: str) -> str | None:
+    """Return the name of the tool or the agent."""
+    found = (span.attributes.get(name) for name in _NAMES[operation])
+    return next((text for text in found if isinstance(text, str) and text), None)
+
+
 def step_of(span: Span, operation: str) -> ToolCall:
     """Return the tool that was called; an agent that was invoked counts as one. Raises ValueError without its name.
 
     The arguments of a call are content, which tracing leaves out by default: "" without them. What an
     agent was asked is not kept.
     """
-    found = (span.attributes.get(name) for name in _NAMES[operation])
-    name = next((text for text in found if isinstance(text, str) and text), None)
+    name = name_of(span, operation)
     if name is None:
         raise ValueError(f"no {_NAMES[operation][0]}")
     arguments = _text(span.attributes) if operation == EXECUTE_TOOL else ""

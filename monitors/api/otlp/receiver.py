@@ -16,7 +16,7 @@ from litestar.exceptions import HTTPException
 
 from gaugeway.records import Supplement
 from gaugeway.storage.engines.failures import refused
-from monitors.api.otlp import Decoded
+from monitors.api.otlp import Decoded, Span
 from monitors.api.otlp import codec as wire
 from monitors.api.otlp.conventions import NoTextError, blank, conventions_of, operation_of, retrieved, step_of
 
@@ -30,7 +30,7 @@ _UNREADABLE = "unreadable"
 
 
 class Read(NamedTuple):
-    """Result of one request.
+    """Result of one request, with all of its spans.
 
     `counts` are retriever spans by convention, `steps` those of tools and agents by operation; both include
     `unreadable`.
@@ -41,6 +41,7 @@ class Read(NamedTuple):
     steps: Counter[str]
     rejected: int
     complaint: str
+    spans: Sequence[Span] = ()
 
 
 def read(decoded: Decoded, now: float) -> Read:
@@ -75,7 +76,7 @@ def read(decoded: Decoded, now: float) -> Read:
         rejected += failed and retrieval is None
         found += [] if retrieval is None else [retrieval]
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
-    return Read(found, counts, steps, rejected, f"{complaints[0]}{more}" if complaints else "")
+    return Read(found, counts, steps, rejected, f"{complaints[0]}{more}" if complaints else "", decoded.spans)
 
 
 class _Refused(Exception):
@@ -92,14 +93,15 @@ def receiver(
     *,
     counted: Callable[[str, int], None] = lambda *_: None,
     counted_steps: Callable[[str, int], None] = lambda *_: None,
+    timed: Callable[[Sequence[Span]], None] | None = None,
     redact: Callable[[Supplement], Supplement] | None = None,
 ) -> Any:
     """Return the handler of `POST /v1/traces`; needs the extra `otlp`, else it raises ConfigError.
 
     `supply` takes the supplements of one request, all or none: while it fails, the exporter is asked to retry.
     With a header `x-gaugeway-app` the spans of a request join exchanges of that app only.
-    `counted` is called with convention and number, `counted_steps` with operation and number; `redact` is applied to
-    everything before it is stored.
+    `counted` is called with convention and number, `counted_steps` with operation and number, `timed` with all spans of
+    a request that was accepted; `redact` is applied to everything before it is stored.
     """
     wire.require_protobuf()
     place = asyncio.Semaphore()
@@ -132,6 +134,8 @@ def receiver(
             counted(convention, count)
         for operation, count in found.steps.items():
             counted_steps(operation, count)
+        if timed is not None and found.spans:
+            await asyncio.to_thread(timed, found.spans)  # there may be very many
         return _response(content_type, 200, wire.success(content_type, found.rejected, found.complaint))
 
     return traces

@@ -154,3 +154,13 @@ def test_baggage_stays_behind_unless_it_is_to_go_on(kept, goes_on):
 
 def test_baggage_stays_behind_without_being_asked():
     assert for_upstream(HEADERS, host=b"h") == [(b"host", b"h"), *HEADERS[1:]]
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "max_output_tokens"])
+def test_the_bound_on_output_is_that_of_the_route(name):
+    assert emitted(known={"parameters": {name: 7, "top_k": 5}}).attributes["gen_ai.request.max_tokens"] == 7
+
+
+@pytest.mark.parametrize(("given", "shown"), [(5, 5), (5.0, None), ("5", None)])
+def test_top_k_is_a_whole_number(given, shown):
+    assert emitted(known={"parameters": {"top_k": given}}).attributes.get("gen_ai.request.top_k") == shown

@@ -23,10 +23,14 @@ from tests.monitors.exporters.test_outbox import FAITHFUL, RELEVANT, SAMPLE, SPA
 PASSES = {"faithfulness": (0.7, False)}
 
 
-def exported(*samples, content=True, events=True, evaluations=(FAITHFUL,), passes=PASSES):
+def exported(*samples, content=True, events=True, evaluations=(FAITHFUL,), passes=PASSES, both=False):
     spans, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()
     exporter = OTelExporter(
-        SimpleSpanProcessor(spans), SimpleLogRecordProcessor(logs) if events else None, passes=passes, content=content
+        SimpleSpanProcessor(spans),
+        SimpleLogRecordProcessor(logs) if events else None,
+        passes=passes,
+        content=content,
+        both=both,
     )
     for sample in samples:
         exporter.export(sample, evaluations)
@@ -42,7 +46,7 @@ def test_passages_are_a_retriever_span_below_the_exchange():
     assert f"{span.context.trace_id:032x}" == TRACE
     assert f"{span.parent.span_id:016x}" == SPAN
     assert f"{span.context.span_id:016x}" == retrieval.span_id(SAMPLE)
-    assert span.kind is SpanKind.CLIENT
+    assert span.kind is SpanKind.INTERNAL
     assert span.start_time == span.end_time == int(SAMPLE.started_at * 1e9)
     found = dict(span.attributes)
     assert json.loads(found.pop("gen_ai.retrieval.documents")) == [
@@ -68,6 +72,23 @@ def test_passages_are_a_retriever_span_below_the_exchange():
     evaluation = next(one for one in spans if one.name == "evaluation shop")
     assert evaluation.attributes["input.value"] == "How many moons has Mars?"
     assert evaluation.attributes["output.value"] == "Two."
+
+
+def test_both_adds_the_name_before_0_1():
+    old = {}
+    for both in (False, True):
+        spans, _ = exported(SAMPLE, both=both)
+        found = next(one for one in spans if one.name == "retrieval").attributes
+        assert found["gen_ai.retrieval.top_k"] == len(SAMPLE.contexts)
+        old[both] = found.get("gen_ai.request.top_k")
+    assert old == {False: None, True: float(len(SAMPLE.contexts))}
+
+
+def test_every_span_names_the_session_and_no_event_does():
+    spans, logs = exported(replace(SAMPLE, session="s1"))
+    assert [one.attributes["session.id"] for one in spans] == ["s1", "s1"]
+    assert "session.id" not in logs[0].log_record.attributes
+    assert "session.id" not in exported(SAMPLE)[0][0].attributes
 
 
 def test_without_content_there_is_no_text_in_any_span():
