@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr $(CORES) + 1)
 # Many tests start the product: it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all frameworks models check fix bench peers lock sbom audit clean
+.PHONY: help demo test test-all frameworks models helm dist check fix bench peers lock sbom audit clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -38,6 +38,14 @@ frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environme
 
 models: .venv/dev  ## Small real models that the tests ask (400 MB, seconds); without them those tests are skipped
 	$(BIN)/python benchmarks/judging/installs.py
+
+helm: .venv/dev  ## Helm's library for the tests of the chart (75 MB); without it those tests are skipped
+	$(BIN)/pip install --quiet --disable-pip-version-check helm-python-sdk==0.2.2
+
+dist: .venv/dev  ## Build wheel and sdist into dist/ and check them
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
 
 check: .venv/dev  ## Formatting, lint, types, limits of size, known vulnerabilities (says so where the advisory service is out of reach)
 	$(BIN)/ruff format --check .
