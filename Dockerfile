@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# Any base with Python 3.11: benchmarks/deploying/image.py builds on Debian's.
+# Any base with Python 3.11: `benchmarks/deploying/image.py` builds on Debian.
 ARG BASE=docker.io/library/python:3.11-slim
 FROM ${BASE} AS build
 WORKDIR /src
