@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr $(CORES) + 1)
 # Many tests start the product: it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all frameworks models helm dist check fix bench peers lock sbom audit clean
+.PHONY: help demo test test-all frameworks models helm docs dist check fix bench peers lock sbom audit clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -41,6 +41,10 @@ models: .venv/dev  ## Small real models that the tests ask (400 MB, seconds); wi
 
 helm: .venv/dev  ## Helm's library for the tests of the chart (75 MB); without it those tests are skipped
 	$(BIN)/pip install --quiet --disable-pip-version-check helm-python-sdk==0.2.2
+
+docs: .venv/dev  ## Build the documentation site into site/ (Zensical, 19 MB); a link that leads nowhere fails
+	$(BIN)/pip install --quiet --disable-pip-version-check zensical==0.0.73
+	$(BIN)/python tools/docs_site.py
 
 dist: .venv/dev  ## Build wheel and sdist into dist/ and check them
 	rm -rf build dist
