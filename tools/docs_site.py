@@ -30,17 +30,15 @@ SECTIONS = {
 }
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+?)(?:#[^()\s]*)?\)")
 _CODE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^([A-Z][\w ]+):$", re.MULTILINE)
+_NAME = re.compile(r"[A-Z][\w ]+")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
-    """The pages of the navigation, in its order; an index first."""
-    listed = [ROOT / name for name in FIRST]
-    for folder in SECTIONS.values():
-        listed += sorted(
-            (ROOT / folder).rglob("*.md"), key=lambda path: (path.parent, path.name != "README.md", path.name)
-        )
-    return listed
+    """The pages of the navigation."""
+    inside = [path for folder in SECTIONS.values() for path in sorted((ROOT / folder).rglob("*.md"))]
+    return [ROOT / name for name in FIRST] + inside
 
 
 def links(page: Path) -> Iterator[tuple[str, Path]]:
@@ -72,12 +70,31 @@ def title(page: Path) -> str:
     return re.sub(r"[`*]", "", heading[1]) if heading else page.stem
 
 
+def section(folder: Path) -> list[dict[str, Any]]:
+    """The pages of a folder in the order of its README, under the headings of that page's lists ("Start:")."""
+    index = folder / "README.md"
+    inside = {path for path in folder.rglob("*.md") if path != index}
+    entries: list[dict[str, Any]] = [{title(index): str(index.relative_to(ROOT))}] if index.exists() else []
+    group = entries
+    for part in _HEADING.split(index.read_text("utf-8")) if index.exists() else ():
+        if _NAME.fullmatch(part):
+            group = []
+            entries.append({part: group})
+            continue
+        for target in _LINK.findall(part):
+            path = (folder / target).resolve()
+            if path in inside:
+                deeper = path.name == "README.md"
+                inside -= set(path.parent.rglob("*.md")) if deeper else {path}
+                group.append({title(path): section(path.parent) if deeper else str(path.relative_to(ROOT))})
+    rest = sorted(inside)
+    return entries + [{title(path): str(path.relative_to(ROOT))} for path in rest]
+
+
 def navigation() -> list[dict[str, Any]]:
     """The sections with their pages, as Zensical reads them."""
-    entries: list[dict[str, Any]] = [{"Gaugeway": "README.md"}]
-    for name, folder in SECTIONS.items():
-        inside = [path for path in pages() if path.is_relative_to(ROOT / folder)]
-        entries.append({name: [{title(path): str(path.relative_to(ROOT))} for path in inside]})
+    entries: list[dict[str, Any]] = [{"Gaugeway": FIRST[0]}]
+    entries += [{name: section(ROOT / folder)} for name, folder in SECTIONS.items()]
     return [*entries, {"Project": [{title(ROOT / path): path} for path in FIRST[1:]]}]
 
 
@@ -89,7 +106,8 @@ def configuration(version: str) -> dict[str, Any]:
     ]
     features = ["content.code.copy", "navigation.indexes", "navigation.sections", "navigation.tabs", "search.highlight"]
     return {
-        "site_name": f"Gaugeway {version}",
+        "site_name": "Gaugeway",
+        "copyright": f"Gaugeway {version}",
         "site_description": "An OpenAI-compatible proxy that measures the answer quality of RAG apps",
         "docs_dir": STAGED.name,
         "site_dir": MADE.name,

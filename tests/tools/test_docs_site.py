@@ -31,8 +31,14 @@ def test_every_page_is_in_the_navigation_once():
     assert len(written) > 80
     assert set(written) <= set(listed)
     assert len(set(listed)) == len(listed)
-    titles = json.dumps(docs_site.navigation())
-    assert '"Deploy": "docs/how-to/deploy.md"' in titles
+
+
+def test_a_section_is_in_the_order_and_the_groups_of_its_readme():
+    index, start, *_ = next(entry["How-to guides"] for entry in docs_site.navigation() if "How-to guides" in entry)
+    assert index == {"How-to guides": "docs/how-to/README.md"}
+    first, frameworks, *_ = start["Start"]
+    assert list(first.values()) == ["docs/how-to/tell-gaugeway-the-contexts.md"]
+    assert "docs/how-to/frameworks/langchain.md" in named(frameworks["Frameworks"])
 
 
 def test_no_link_to_a_file_leads_nowhere():
