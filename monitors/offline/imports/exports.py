@@ -267,21 +267,31 @@ def _variables(value: Any) -> dict[str, Any]:
 
 def _named(field: str, out: Imported, value: Any) -> dict[str, Any]:
     """Return an output as a field: its text, or that of a member named as answers are; others keep their names."""
-    while isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    others: dict[str, Any] = {}
+    while isinstance(value, (dict, list)) and (text := _answer(value)) is None:
+        if isinstance(value, list):
+            if len(value) != 1:
+                break
+            value = value[0]
+            continue
+        name = next((name for name in _ANSWERS if name in value), next(iter(value)) if len(value) == 1 else None)
+        members = {key if field == "response" else f"outputs.{key}": item for key, item in value.items() if key != name}
+        others = members | others
+        if name is None:
+            if members:
+                out.note(f"outputs have {', '.join(members)}: --map {field}=NAME says which is the {field}")
+            return others
+        value = value[name]
+    return others | {field: text if isinstance(value, (dict, list)) and text is not None else value}
+
+
+def _answer(value: Any) -> str | None:
+    """Return the text of a conversation's last message, of a completion, or of a message; None of anything else."""
     if messages := _messages(value):
-        return {field: text_of(messages[-1].get("content"))}
-    if not isinstance(value, dict):
-        return {field: value}
-    if isinstance(value.get("choices"), list):
-        return {field: response_text.read("chat_completions", value, _OK).text}
-    if text := text_of(_message(value).get("content")):
-        return {field: text}
-    name = next((name for name in _ANSWERS if name in value), next(iter(value)) if len(value) == 1 else None)
-    others = {key if field == "response" else f"outputs.{key}": item for key, item in value.items() if key != name}
-    if name is None and others:
-        out.note(f"outputs have {', '.join(others)}: --map {field}=NAME says which is the {field}")
-    return others if name is None else others | _named(field, out, value[name])
+        return text_of(messages[-1].get("content"))
+    if isinstance(value, dict) and isinstance(value.get("choices"), list):
+        return response_text.read("chat_completions", value, _OK).text
+    return text_of(_message(value).get("content")) or None
 
 
 def _passages(value: Any) -> list[Any]:

@@ -369,3 +369,17 @@ def test_what_an_import_reads_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MAX_FILE_BYTES", 100)
     with pytest.raises(DataError, match="larger than 0 MiB"):
         exports.load("helicone", [path], {})
+
+
+def test_an_output_may_be_nested_as_deep_as_json_may(import_):
+    deep = "the answer"
+    for _ in range(400):
+        deep = {"output": [deep]}
+    row = {"run_id": "r", "run_type": "chain", "inputs": {"question": "?"}, "outputs": deep}
+    (record,) = import_("langsmith", row).records
+    assert record["response"] == "the answer"
+
+
+def test_tags_of_any_number_and_length_are_evaluated(import_):
+    row = {"inputs": {"question": "?"}, "metadata": {f"k{number}" * 40: "v" for number in range(200)}}
+    assert import_("langsmith", row).records
