@@ -100,4 +100,4 @@ audit: .venv/dev  ## Known vulnerabilities of what requirements.lock installs; n
 	$(BIN)/python tools/audit.py --required
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist site *.egg-info
