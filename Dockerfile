@@ -1,5 +1,7 @@
 # syntax=docker/dockerfile:1
-FROM python:3.11-slim AS build
+# Any base with Python 3.11: `benchmarks/deploying/image.py` builds on Debian.
+ARG BASE=docker.io/library/python:3.11-slim
+FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv /opt/gaugeway
 COPY pyproject.toml README.md LICENSE requirements.lock ./
@@ -11,7 +13,7 @@ COPY monitors monitors
 COPY dashboards dashboards
 RUN /opt/gaugeway/bin/pip install --no-cache-dir --no-deps .
 
-FROM python:3.11-slim
+FROM ${BASE}
 RUN useradd --system --uid 10001 --home-dir /data gaugeway \
  && install -d -o gaugeway -g gaugeway -m 0700 /data
 COPY --from=build /opt/gaugeway /opt/gaugeway

@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr $(CORES) + 1)
 # Many tests start the product: it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all frameworks models typescript check fix bench peers lock sbom audit clean
+.PHONY: help demo test test-all frameworks models helm typescript docs dist check fix bench peers lock sbom audit clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -42,6 +42,18 @@ models: .venv/dev  ## Small real models that the tests ask (400 MB, seconds); wi
 typescript: .venv/dev  ## The TypeScript client, generated from the OpenAPI document (needs Node 20 and npm)
 	$(BIN)/python tools/client_types.py --openapi > clients/typescript/openapi.json
 	cd clients/typescript && npm ci --no-fund --no-audit && npm run generate && npm run build
+
+helm: .venv/dev  ## Helm's library for the tests of the chart (75 MB); without it those tests are skipped
+	$(BIN)/pip install --quiet --disable-pip-version-check helm-python-sdk==0.2.2
+
+docs: .venv/dev  ## Build the documentation site into site/ (Zensical, 19 MB); a link that leads nowhere fails
+	$(BIN)/pip install --quiet --disable-pip-version-check zensical==0.0.73
+	$(BIN)/python tools/docs_site.py
+
+dist: .venv/dev  ## Build wheel and sdist into dist/ and check them
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
 
 check: .venv/dev  ## Formatting, lint, types, limits of size, known vulnerabilities (says so where the advisory service is out of reach)
 	$(BIN)/ruff format --check .
@@ -92,4 +104,4 @@ audit: .venv/dev  ## Known vulnerabilities of what requirements.lock installs; n
 	$(BIN)/python tools/audit.py --required
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist site *.egg-info

@@ -190,12 +190,8 @@ async def run(
     if page is not None:
         redact = parts.redactor.redact_supplement
         fields = {"templates": templates, "datasets": datasets, "sources": parts.sources, "series": series}
-        fields["trials"] = trials
-        fields |= {
-            "config": config,
-            "origins": sources or {},
-            "supply": lambda some: queue.supply([*map(redact, some)]),
-        }
+        fields |= {"trials": trials, "config": config, "origins": sources or {}}
+        fields |= {"supply": lambda some: queue.supply([*map(redact, some)])}
         pages = page(scheduler, engine, registry, **fields)
         scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts, series, trials), *template_handlers(templates)]

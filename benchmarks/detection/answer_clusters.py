@@ -69,20 +69,20 @@ class World:
         for number, (truth, begins) in enumerate(failing):
             subject = self.kinds[truth] if truth >= 0 else self.subjects[int(self.rng.integers(SUBJECTS))]
             at = SINCE + (UNTIL - SINCE) * float(self.rng.uniform(begins, 1.0))
-            for turn in range(turns):
-                found.append(
-                    ClusteredAnswer(
-                        id=f"{truth}:{number}-{turn}",
-                        started_at=at + 60.0 * turn,
-                        rate=1.0,
-                        question=self.text(subject),
-                        claim=self.text(subject) if claims else "",
-                        is_bad=True,
-                        no_good_answer=True,
-                        cluster=f"s:{truth}-{number}",
-                        traits=(("model", f"m-{number % 2}"), ("prompt", f"p-{int(self.rng.integers(3))}")),
-                    )
+            found += [
+                ClusteredAnswer(
+                    id=f"{truth}:{number}-{turn}",
+                    started_at=at + 60.0 * turn,
+                    rate=1.0,
+                    question=self.text(subject),
+                    claim=self.text(subject) if claims else "",
+                    is_bad=True,
+                    no_good_answer=True,
+                    cluster=f"s:{truth}-{number}",
+                    traits=(("model", f"m-{number % 2}"), ("prompt", f"p-{int(self.rng.integers(3))}")),
                 )
+                for turn in range(turns)
+            ]
         every = [*self.subjects, *self.kinds]
         for number in range(good):
             question = self.text(every[int(self.rng.integers(len(every)))])

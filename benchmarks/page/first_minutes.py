@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,7 @@ def command(*words: str) -> list[str]:
 def option_ways(url: str, directory: Path, ports: Sequence[int]) -> list[Way]:
     """One command; a written file; and the file of deploy/compose with its two services."""
     port = ["--port", str(ports[0]), "--admin-port", str(ports[1]), "--monitors-port", str(ports[2])]
+    port += ["--data-dir", str(directory / "data")]
     key = {"OPENAI_API_KEY": "sk-first-minutes", "JUDGE_API_KEY": "sk-first-minutes"}
     subprocess.run(
         command(
@@ -124,10 +125,7 @@ def started(way: Way, directory: Path) -> Iterator[None]:
     environment = {**os.environ, **way.environment, "PYTHONPATH": str(ROOT)}  # noqa: TID251 - of the commands that are timed
     with (directory / "log").open("ab") as log:
         running = [
-            subprocess.Popen(
-                [*one, "--data-dir", str(directory / "data")], cwd=directory, env=environment, stdout=log, stderr=log
-            )
-            for one in way.processes
+            subprocess.Popen(words, cwd=directory, env=environment, stdout=log, stderr=log) for words in way.processes
         ]
     try:
         yield
@@ -163,9 +161,10 @@ def timed(way: Way, directory: Path, ports: Sequence[int]) -> Run:
 
 
 def asked(client: httpx.Client, port: int, number: int) -> int:
-    """Send one request of a RAG app, with the passage in its prompt; return 1 when it was answered."""
+    """Send one request of a RAG app, with two passages in its prompt; return 1 when it was answered."""
     question, passage = QUESTIONS[number % len(QUESTIONS)]
-    prompt = f"Answer from the context.\n\nContext:\n{passage}\n\nQuestion: {question} ({number})"
+    _, other = QUESTIONS[(number + 1) % len(QUESTIONS)]
+    prompt = f"Answer from the context.\n\nContext:\n[1] {passage}\n\n[2] {other}\n\nQuestion: {question} ({number})"
     body = {"model": "handbook-1", "messages": [{"role": "user", "content": prompt}]}
     try:
         answer = client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body)
@@ -190,20 +189,29 @@ def main() -> None:
     given = asking.parse_args()
     if given.install:
         print(f"pip install . into a new environment: {install_s():.0f} s\n")
+    head()
+    for place in range(3):
+        row(lambda *where, place=place: option_ways(*where)[place], given.rounds)
+
+
+def head() -> None:
+    """Print the head of the table."""
     print(f"| way | commands | {' | '.join(f'{name}, s' for name in STEPS)} | requests |")
     print("|---|---:|" + "---:|" * (len(STEPS) + 1))
-    for place in range(3):
-        runs = []
-        for _ in range(given.rounds):
-            ports = free_ports(3)
-            with tempfile.TemporaryDirectory() as scratch, serve(Model()) as url:
-                directory = Path(scratch)
-                way = option_ways(url, directory, ports)[place]
-                runs.append(timed(way, directory, ports))
-        medians = [statistics.median(one.seconds[name] for one in runs) for name in STEPS]
-        requests = statistics.median(one.requests for one in runs)
-        numbers = " | ".join(f"{one:.1f}" for one in medians)
-        print(f"| {way.name} | {len(way.typed)} | {numbers} | {requests:g} |", flush=True)
+
+
+def row(made: Callable[[str, Path, Sequence[int]], Way], rounds: int) -> None:
+    """Run a way so many times, each in a new directory, and print the medians."""
+    runs = []
+    for _ in range(rounds):
+        ports = free_ports(3)
+        with tempfile.TemporaryDirectory() as scratch, serve(Model()) as url:
+            way = made(url, Path(scratch), ports)
+            runs.append(timed(way, Path(scratch), ports))
+    medians = [statistics.median(run.seconds[name] for run in runs) for name in STEPS]
+    requests = statistics.median(run.requests for run in runs)
+    numbers = " | ".join(f"{median:.1f}" for median in medians)
+    print(f"| {way.name} | {len(way.typed)} | {numbers} | {requests:g} |", flush=True)
 
 
 if __name__ == "__main__":

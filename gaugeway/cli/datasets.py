@@ -19,9 +19,9 @@ from gaugeway.settings.loading import load
 from monitors.alerting.engine import saved_alert
 from monitors.analysis import captured, datasets
 from monitors.analysis.datasets import Added, Datasets, open_datasets
+from monitors.offline.imports import exports, result
 from monitors.offline.imports import openai_evals as evals
 from monitors.offline.imports import promptfoo as promptfoo_files
-from monitors.offline.imports import result
 from monitors.offline.imports.result import Imported
 from monitors.offline.reports import counted
 
@@ -36,7 +36,7 @@ _written = with_options(
 
 @click.group("import")
 def import_() -> None:
-    """Turn data and graders of another evaluation tool into a data set and metrics for `gaugeway evaluate`.
+    """Turn data and graders of another tool into a data set and metrics for `gaugeway evaluate`.
 
     Exit codes: 0 everything was imported, 1 written without what the output names, 2 bad input, nothing written.
     """
@@ -64,6 +64,24 @@ def promptfoo(file: Path, **options: Any) -> None:
     sys.exit(done)
 
 
+def _export_of(tool: str, help_text: str) -> None:
+    """Add the command that imports the exports of a tool."""
+
+    @import_.command(tool, help=help_text)
+    @click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
+    @_written
+    def command(files: tuple[Path, ...], **options: Any) -> None:
+        with reported_errors():
+            imported = exports.load(tool, files, mapped_fields(options["mapped"]))
+            done = _write(imported, files[0], options)
+        sys.exit(done)
+
+
+_export_of("langfuse", "Import items of a Langfuse data set, traces or observations: API pages, JSON, JSONL or CSV.")
+_export_of("langsmith", "Import examples of a LangSmith data set, or runs: JSON, JSONL or CSV.")
+_export_of("helicone", "Import requests of Helicone with their responses: JSONL of `@helicone/export --include-body`.")
+
+
 def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
     """Write what was imported, print what was not, and return the exit code."""
     result.check(imported)
@@ -87,6 +105,8 @@ def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
         click.echo(f"{sum(imported.unmapped.values())} not imported")
     if imported.records and imported.metrics:
         click.echo(f"next: gaugeway evaluate {out} --config {config} --metrics {','.join(imported.metrics)}")
+    elif imported.records:
+        click.echo(f"next: gaugeway evaluate {out}")
     return INCOMPLETE if imported.unmapped else 0
 
 

@@ -25,7 +25,8 @@ FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suf
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 DATABASE = "postgresql://gaugeway:secret@postgresql/gaugeway"
-KINDS = {".yaml", ".yml", ".toml", ".service", ".example", ".md", ".py"}
+KINDS = {".yaml", ".yml", ".toml", ".service", ".example", ".md", ".py", ".json", ".tpl", ".txt"}
+YAML = [path for path in FILES if path.suffix in (".yaml", ".yml") and path.parent.name != "templates"]
 
 
 def name_of(path):
@@ -37,7 +38,7 @@ def test_it_is_of_a_kind_that_is_tested_here(path):
     assert path.suffix in KINDS
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.suffix in (".yaml", ".yml")], ids=name_of)
+@pytest.mark.parametrize("path", YAML, ids=name_of)
 def test_yaml_has_no_key_twice(path):
     class Strict(yaml.SafeLoader):
         pass
@@ -98,6 +99,8 @@ def test_the_image_holds_every_package():
     packages = [name.removesuffix("*") for name in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
     ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     assert ignored[0] == "*"
+    for names in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE):
+        assert all(f"!{name}" in ignored for name in names.split()), "the build context lacks what is copied"
     for name in packages:
         assert f"COPY {name} {name}\n" in DOCKERFILE
         assert f"!{name}" in ignored, f"the build context lacks {name}/"

@@ -18,6 +18,7 @@ MAX_YAML_BYTES = 8 * 1024**2
 MAX_ROWS = 100_000
 MAX_NODES = 1_000_000
 MAX_DEPTH = 100
+MAX_PROBLEMS = 50
 
 _YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOM = b"\xef\xbb\xbf"
@@ -111,18 +112,39 @@ def check_rows(path: Path, count: int) -> None:
 
 
 def _jsonl(path: Path) -> Iterator[Document]:
+    """Yield the lines, read one after the other. Raises DataError for the lines that cannot be read, at the end."""
     seen = 0
-    for number, line in enumerate(_bytes(path).split(b"\n"), 1):
+    problems: list[str] = []
+    for number, line in enumerate(_lines(path), 1):
         if not (content := line.removeprefix(_BOM).strip()):
             continue
         check_rows(path, seen := seen + 1)
+        found = Document(path, None, line=number)
         try:
-            value = msgspec.json.decode(content)
+            found = Document(path, msgspec.json.decode(content), line=number)
+            found.object(found.value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise DataError([f"{path}:{number}: {json_problem(content, error)[1]}"]) from error
-        found = Document(path, value, line=number)
-        found.object(value)
-        yield found
+            problems.append(f"{found.where()}: {json_problem(content, error)[1]}")
+        except DataError as error:
+            problems += error.problems
+        else:
+            yield found
+        if len(problems) == MAX_PROBLEMS:
+            raise DataError([*problems, "... and maybe more"])
+    if problems:
+        raise DataError(problems)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    read = 0
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(MAX_FILE_BYTES - read + 1):
+                if (read := read + len(line)) > MAX_FILE_BYTES:
+                    raise DataError([f"{path}: larger than {MAX_FILE_BYTES // 1024**2} MiB"])
+                yield line
+    except OSError as error:
+        raise DataError([f"{path}: {error.strerror or error}"]) from error
 
 
 def _json(path: Path) -> Iterator[Document]:

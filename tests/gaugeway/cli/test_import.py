@@ -12,6 +12,7 @@ from gaugeway.settings.loading import load
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.offline import Run
+from tests.monitors.offline.imports.test_exports import CALL
 from tests.monitors.offline.imports.test_openai_evals import COSINE, LABEL, PYTHON, SCORE, an_eval, write
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.rules_server import Vectors, by_rules
@@ -164,3 +165,16 @@ def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
         file.truncate(257 * 1024**2)
     result = run("import", "openai-evals", "big.json")
     assert (result.exit_code, "big.json: larger than 256 MiB" in result.output) == (2, True), result.output
+
+
+def test_requests_of_helicone_are_evaluated(tmp_path):
+    write(tmp_path / "output.jsonl", CALL)
+    result = run("import", "helicone", "output.jsonl", "--out", "d.jsonl")
+    assert (result.exit_code, "next: gaugeway evaluate d.jsonl" in result.output) == (0, True), result.output
+    done = run("evaluate", "d.jsonl", "--judge", "none", "--output", "run.json")
+    assert done.exit_code == 0, done.output
+    (summary,) = Run.load("run.json").summary
+    assert (summary.metric, summary.n) == ("lexical_groundedness", 1)
+    (tmp_path / "broken.jsonl").write_text('{"id": 1}\n{"id":\n')
+    broken = run("import", "langfuse", "broken.jsonl")
+    assert (broken.exit_code, "broken.jsonl:2: " in broken.output) == (2, True)
