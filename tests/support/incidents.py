@@ -14,8 +14,8 @@ async def incident(
 ):
     """Store `good` good answers, then `since` of which every other one is bad, and let the engine look.
 
-    The bad ones got the source `faq.md` and come from release 42. With `clusters`, four answers in a row are known to be
-    of one session. Returns the alert that fires.
+    The bad ones got the source `faq.md` and come from release 42. With `clusters`, four answers in a row are of one
+    session. Returns the alert that fires.
     """
     now, total = time.time(), good + since
     for index in range(total):
