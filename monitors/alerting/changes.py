@@ -142,7 +142,7 @@ def changes_at_onset(before: Sequence[Point], since: Sequence[Point], metric: st
 
     `before` and `since` are evaluations on either side of the onset. A version counts if its share grew beyond chance
     (Wilson intervals that do not overlap at 99 %), its scores moved as the mean did and, where other versions remain,
-    further than theirs. All of a kind that grew are named if the answers they took over can hold half of the move.
+    further than theirs. All of a kind that grew are named if the answers that they took over hold half of the move.
     """
     new = _scores(since, metric)
     recent = _recent(_scores(before, metric), new, LEAST_RECENT)
@@ -231,8 +231,9 @@ def _changes(kind: str, recent: Sequence[Point], new: Sequence[Point]) -> Sequen
     others = [level] if not rest or len(rest) <= (1.0 - REPLACED) * len(new) else [level, _mean(rest)]
     own = {value: _mean([point for point in new if versions_of(point).get(kind, "") == value]) for value in grown}
     worse = [value for value in grown if all((own[value] - other) * move > 0.0 for other in others)]
-    room = abs(move) * CARRIED  # a mean in [0, 1] moves by at most 1, so a share holds at most itself
-    if sum(since[value] - before.get(value, 0.0) for value in worse) < room:
+    # Each answer that was taken over moved by the distance to the others; alone, by at most 1, a mean lies in [0, 1].
+    moved = {value: abs(own[value] - others[1]) if len(others) > 1 else 1.0 for value in worse}
+    if sum((since[value] - before.get(value, 0.0)) * moved[value] for value in worse) < abs(move) * CARRIED:
         return ()
     lost = max(then, key=lambda value: before[value] - since.get(value, 0.0))
     return [

@@ -13,6 +13,7 @@ from dashboards.web.format import counted, listed
 from gaugeway.records import Alert
 from monitors.alerting.acknowledgements import Silence
 from monitors.alerting.alert_history import Event
+from monitors.alerting.changes import Version
 from monitors.alerting.repeat_policy import Progress
 
 ENTRIES = 50
@@ -44,12 +45,18 @@ def _worded(phrase: str, *fields: Any) -> Markup:
 
 
 def timeline_of(
-    alert: Alert, *, now: float, progress: Mapping[str, Progress], history: Sequence[Event], silences: Sequence[Silence]
+    alert: Alert,
+    *,
+    now: float,
+    progress: Mapping[str, Progress],
+    history: Sequence[Event],
+    silences: Sequence[Silence],
+    versions: Sequence[Version] = (),
 ) -> list[Entry]:
-    """The entries, oldest first."""
+    """The entries, oldest first; of the `versions` those that came with the onset."""
     found = [*_of_silences(alert, history, silences, now), *_of_events(history, progress)]
     latest = sorted(found, key=lambda entry: entry.at)[-ENTRIES:]
-    return sorted([*_of_alert(alert), *latest], key=lambda entry: entry.at)
+    return sorted([*_of_alert(alert), *_of_changes(alert, versions), *latest], key=lambda entry: entry.at)
 
 
 def _of_alert(alert: Alert) -> Iterator[Entry]:
@@ -62,6 +69,14 @@ def _of_alert(alert: Alert) -> Iterator[Entry]:
     if alert.recovering_since is not None and not alert.unwatched:
         yield Entry(at=alert.recovering_since, words=Markup("most likely start of the recovery"))
     yield Entry(at=alert.ended_at, words=escape("no longer watched" if alert.unwatched else "recovered: resolved"))
+
+
+def _of_changes(alert: Alert, versions: Sequence[Version]) -> Iterator[Entry]:
+    """The first answer of each version that came with the onset: more exact than the onset, which scores estimate."""
+    came = {(alert.app, change.kind, change.value) for change in alert.changes or ()}
+    for version in versions:
+        if (version.app, version.kind, version.value) in came:
+            yield Entry(at=version.first_seen, words=_worded("arrived", version))
 
 
 def _of_silences(alert: Alert, history: Sequence[Event], silences: Sequence[Silence], now: float) -> Iterator[Entry]:

@@ -257,7 +257,14 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
         "assignee": desk.history.assignee(alert.fingerprint),
         "notes": desk.history.notes(alert.fingerprint),
         "letters": [sent for sent in await desk.undelivered() if sent.alert.fingerprint == alert.fingerprint],
-        "timeline": timeline_of(alert, now=now, progress=progress, history=history, silences=about),
+        "timeline": timeline_of(
+            alert,
+            now=now,
+            progress=progress,
+            history=history,
+            silences=about,
+            versions=site.engine.versions.all(),
+        ),
     }
 
 

@@ -30,7 +30,7 @@ MAX_QUESTION, MAX_ANSWER, MAX_FAULTS, MAX_WORST = 200, 300, 200, 3000
 MAX_HEADLINE = 250  # internal bound: size of a message that we send
 """Characters of an alert's headline in a title."""
 UNKNOWN = "insufficient data"
-NOTHING_CHANGED = "no change of model, prompt or release was seen"
+NOTHING_CHANGED = "no new model, prompt or release explains it"
 _KINDS = {"prompt": "prompt version"}
 _FEW = 0.01
 

@@ -180,5 +180,5 @@ def test_what_changed_comes_first_in_title_and_summary(change, words):
 
 
 def test_nothing_changed_is_said_and_not_looked_up_is_not():
-    assert "no change of model, prompt or release was seen" in annotations_of(replace(alert(), changes=()))["summary"]
+    assert "no new model, prompt or release explains it" in annotations_of(replace(alert(), changes=()))["summary"]
     assert annotations_of(alert())["changed"] == ""
