@@ -66,6 +66,19 @@ class Amount(TypedDict):
     ci_high: float | None
     n: int
 
+class AnswerCluster(TypedDict):
+    name: str
+    is_named: bool
+    keywords: list[str]
+    n: int
+    conversations: int
+    share: Share
+    no_good_answer: Share
+    trend: list[TrendStep]
+    differs: list[OverRepresented]
+    new: NewSince | None
+    examples: list[ClusterExample]
+
 class Arm(TypedDict):
     n: int
     mean: float | None
@@ -135,6 +148,27 @@ class Change(TypedDict):
     replaced: str
     before: float
     since: float
+
+class ClusterExample(TypedDict):
+    id: str
+    started_at: float
+    question: str
+    claim: str
+
+class ClusterReport(TypedDict):
+    app: str
+    kind: Literal["declines", "failures", "questions"]
+    metric: str
+    since: float
+    until: float
+    read: int
+    complete: bool
+    pending: int
+    n: int
+    clustered: int
+    alone: int
+    alpha: float
+    clusters: list[AnswerCluster]
 
 class Compared(TypedDict):
     app: str
@@ -404,6 +438,21 @@ class NewSilence(TypedDict):
     by: str
     comment: NotRequired[str]
 
+class NewSince(TypedDict):
+    since: float
+    is_first: bool
+    before: float
+    now: float
+    evidence_log10: float
+
+class OverRepresented(TypedDict):
+    field: str
+    value: str
+    in_cluster: float
+    in_others: float
+    evidence_log10: float
+    like_questions: bool
+
 class PassageCost(TypedDict):
     name: str
     answers: int
@@ -540,6 +589,7 @@ class SeriesAnswer(TypedDict):
     lower_is_better: bool
     since: float
     until: float
+    asked_since: float
     step_s: float
     step_enlarged: bool
     complete: bool
@@ -728,6 +778,11 @@ class TrendPart(TypedDict):
     uses: int
     mean: float | None
 
+class TrendStep(TypedDict):
+    since: float
+    n: int
+    of: int
+
 class TrialReport(TypedDict):
     name: str
     app: str
@@ -784,6 +839,15 @@ class Version(TypedDict):
 class AlertAnswer(Alert):
     acknowledgement: Ack | None
     worst: list[Example]
+
+class AlertsRowNotes(TypedDict):
+    at: float
+    by: str
+    text: str
+
+class AlertsRow(Alert):
+    assignee: str | None
+    notes: list[AlertsRowNotes]
 
 class CompareAnswer(TypedDict):
     by: str
@@ -898,7 +962,7 @@ class Client:
         by: str | None = ...,
     ) -> Added: ...
     def alert(self, fingerprint: str) -> AlertAnswer: ...
-    def alerts(self) -> Rows[Alert]: ...
+    def alerts(self) -> Rows[AlertsRow]: ...
     def capture(self) -> Rows[Captured]: ...
     def compare(
         self,
@@ -1026,7 +1090,7 @@ class AsyncClient:
         by: str | None = ...,
     ) -> Added: ...
     async def alert(self, fingerprint: str) -> AlertAnswer: ...
-    async def alerts(self) -> Rows[Alert]: ...
+    async def alerts(self) -> Rows[AlertsRow]: ...
     async def capture(self) -> Rows[Captured]: ...
     async def compare(
         self,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 from litestar import get
 from litestar.exceptions import NotFoundException
+from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 from msgspec import Struct
@@ -169,10 +170,15 @@ def turns_of(transcript: Sequence[Message], exchanges: Sequence[tuple[Sample, Se
 
 def conversation_handlers(site: Site) -> list[Any]:
     """The handlers of `/conversations` and `/conversations/{id}`."""
-    store = site.insight.store
 
     def badge(scored: Point | Evaluation) -> Badge:
         return badge_of(scored, site.passing, site.error_of)
+
+    return [_list_handler(site, badge), _conversation_handler(site, badge)]
+
+
+def _list_handler(site: Site, badge: Callable[[Point | Evaluation], Badge]) -> BaseRouteHandler:
+    store = site.insight.store
 
     @get("/conversations")
     async def conversations(request: Page) -> Template | Redirect:
@@ -214,6 +220,12 @@ def conversation_handlers(site: Site) -> list[Any]:
             silence_s=site.config.monitors.conversation_silence_s,
         )
 
+    return conversations
+
+
+def _conversation_handler(site: Site, badge: Callable[[Point | Evaluation], Badge]) -> BaseRouteHandler:
+    store = site.insight.store
+
     @get("/conversations/{conversation_id:str}")
     async def conversation(request: Page, conversation_id: FromPath[str]) -> Template:
         found = await store.sample(conversation_id)
@@ -241,4 +253,4 @@ def conversation_handlers(site: Site) -> list[Any]:
             tokens=tokens_of(about),
         )
 
-    return [conversations, conversation]
+    return conversation

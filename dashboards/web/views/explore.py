@@ -252,8 +252,22 @@ class Explorer:
         self.store = site.insight.store
         self.names = site.sources.all_names
         self.passing = site.passing
+        self.clock = site.clock
         self.topics = TopicReports(self.store, clock=site.clock)
         self.grouping = Grouping(self.store, self.topics, self.names, self.passing)
+
+    async def read_in_time(
+        self, asked: Selection, params: Mapping[str, str], after: Cursor | None, *, thorough: bool
+    ) -> tuple[Selection, Narrowed, Counted]:
+        """Read a selection; of one without a range of its own that is too long to be read at once, the latest part."""
+        if asked.problems:
+            return asked, Narrowed(), Counted()
+        narrowed, counted = await self.read(asked, after, thorough=thorough)
+        if not counted.points or counted.newest_since is None or after is not None or not asked.may_be_shorter:
+            return asked, narrowed, counted
+        since = shorter_range(asked.query, counted.newest_since)
+        shorter = selection({**params, "since": since}, self.clock())
+        return shorter, *await self.read(shorter, after, thorough=thorough)
 
     def narrowing(self, chosen: Selection) -> Narrowing | None:
         """The filters of a selection that no store can apply; None without one."""
@@ -365,18 +379,11 @@ def explore_handlers(site: Site) -> list[Any]:
     @get("/explore")
     async def explore(request: Page) -> Template | Redirect:
         params = {**request.query_params, "columns": ",".join(request.query_params.getall("columns", []))}
-        chosen = selection(params, site.clock())
-        if (added := chosen.with_filter(params)) is not None:
+        asked = selection(params, site.clock())
+        if (added := asked.with_filter(params)) is not None:
             return Redirect(added)
-        after = Cursor.read(params.get("after", ""))
-        thorough, shorter = params.get("thorough") == "1", False
-        narrowed, counted = Narrowed(), Counted()
-        if not chosen.problems:
-            narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
-            if counted.points and counted.newest_since is not None and after is None and chosen.may_be_shorter:
-                shorter = True
-                chosen = selection(params | {"since": shorter_range(chosen.query, counted.newest_since)}, site.clock())
-                narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
+        after, thorough = Cursor.read(params.get("after", "")), params.get("thorough") == "1"
+        chosen, narrowed, counted = await explorer.read_in_time(asked, params, after, thorough=thorough)
         points = narrowed.found.points
         questions = await store.questions(list({point.sample_id for point in points}))
         rows = alike(together(points), questions, explorer.fails)
@@ -388,7 +395,7 @@ def explore_handlers(site: Site) -> list[Any]:
             status=400 if chosen.problems else 200,
             time_range=chosen.period,
             chosen=chosen,
-            shorter=shorter,
+            shorter=chosen is not asked,
             usual_range=SINCE,
             chips=chips_of(chosen.fields),
             rows=rows,

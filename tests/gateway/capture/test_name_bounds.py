@@ -162,7 +162,7 @@ async def test_parameters_beyond_64_bits_do_not_reach_the_exporter(fast_path, mo
 
     spans = Spans()
 
-    monkeypatch.setattr("gateway.app._span_processor", lambda _: spans)
+    monkeypatch.setattr("gateway.telemetry.tracing.batch_processor", lambda _: spans)
     odd = {"max_tokens": HUGE, "seed": -HUGE, "n": HUGE, "temperature": LONG, "top_p": [[HUGE]], "top_k": HUGE}
     await captured(fast_path, [odd])
     (span,) = spans.ended

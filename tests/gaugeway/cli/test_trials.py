@@ -78,7 +78,7 @@ def test_start_list_show_stop_and_remove(run, tmp_path, caplog):
     made = stored(tmp_path, lambda trials: trials.get("t")).trial
     assert (made.arms[0].api_key, made.arms[0].price.output, made.usd, made.judge_usd) == ("upstream:other", 10.0, 5, 5)
     assert made.by
-    stored(tmp_path, lambda trials: trials.keep("t", "x", KEPT, made.started_at))
+    stored(tmp_path, lambda trials: trials.keep([("t", "x", KEPT)], made.started_at))
     assert run("list").splitlines()[1].split()[:3] == ["t", "shop", "running"]
     assert run("show", "t").startswith("# Not decided yet")
     assert json.loads(run("show", "t", "--format", "json"))["waiting"] == 1

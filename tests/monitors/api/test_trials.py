@@ -49,7 +49,7 @@ async def test_a_trial_is_started_read_and_stopped(tmp_path, caplog):
     async with served(tmp_path) as (client, trials):
         made = await client.post("/api/trials", json=GIVEN)
         assert (made.status_code, made.json()["state"], made.json()["started_at"]) == (201, "running", 1000.0)
-        await trials.keep("t", "x", KEPT, 1000.0)
+        await trials.keep([("t", "x", KEPT)], 1000.0)
         one = (await client.get("/api/trials/t")).json()
         assert (one["verdict"], one["waiting"], one["arms"][0]["host"]) == ("not yet", 1, "127.0.0.1:9")
         assert (await client.get("/api/trials")).json() == [one]

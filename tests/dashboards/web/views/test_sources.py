@@ -60,7 +60,7 @@ async def test_an_alert_leads_to_its_source(tmp_path):
             **{name: getattr(alert, name) for name in alert.__dataclass_fields__} | {"cause_source": "old & new.md"}
         )
         page = await w.page(f"/alerts/{alert.fingerprint}")
-    assert "Source old & new.md" in page.words
+    assert "Source: old & new.md" in page.words
     assert "/sources?app=shop&source=old+%26+new.md" in [a["href"] for a in page.all("a")]
 
 
