@@ -154,7 +154,7 @@ async def test_the_overview_shows_the_traffic_of_an_app_and_names_a_gateway_that
             silent = await w.page("/")
     assert "25.0 %" not in seen.words, "beside no requests per minute, a share of errors is of another window"
     assert "shop" in seen.words
-    assert "Requests, errors, latency and cost: after two readings, 15 s apart" in seen.words
+    assert "traffic: shown after two readings, 15 s apart" in seen.words
     assert re.search(r"\d\.\d 25\.0 % ", later.words), "requests per minute stand beside the share of errors"
     assert "no gateway answered" in silent.words
     assert "at 1 of 2 gateways, the others were not read" in later.words
