@@ -44,7 +44,8 @@ async def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
     assert "✗ roll back" in page.words
     assert "300" in page.words
     assert "A and B served mostly at different times: only 0 % of one version's scores" in page.words
-    assert "Differences between the periods in which they served count as differences of the versions." in page.text
+    (risk,) = [one["title"] for one in page.all("button") if one.get("class") == "tip"]
+    assert "Differences between the periods in which they served count as differences of the versions." in risk
     assert "A is old , B is new" in page.words.replace("old,", "old ,")
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
