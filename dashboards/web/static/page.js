@@ -233,7 +233,7 @@ function showTip(owner) {
 
 if (tip.showPopover) {
   Object.assign(tip, { id: "tip", popover: "manual", role: "tooltip" });
-  document.body.append(tip);
+  document.querySelector("main").append(tip);
   const ownerOf = (event) => event.target.closest?.("main [title], header [title], .toolbar [title]");
   document.addEventListener("pointerover", (event) => {
     const owner = ownerOf(event);

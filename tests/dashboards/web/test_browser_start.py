@@ -59,7 +59,7 @@ def press(tab, key):
     """Press and release a key, as a keyboard does."""
     code = "Space" if key == " " else f"Key{key.upper()}" if len(key) == 1 else key
     text = {"text": key} if len(key) == 1 else {}
-    number = {"Enter": 13, "Tab": 9}.get(key, ord(key.upper()[0]))
+    number = {"Enter": 13, "Tab": 9, "Escape": 27}.get(key, ord(key.upper()[0]))
     if key == "Enter":
         text = {"text": "\r"}
     for kind in ("keyDown", "keyUp"):
@@ -268,3 +268,56 @@ def test_trials_fit_every_screen(tmp_path):
         return over
 
     assert {found for found in browse(tmp_path, prepare, visit, config=trials.CONFIG).items() if found[1] > 0} == set()
+
+
+def test_on_a_narrow_screen_the_places_are_in_a_menu_and_the_key_of_the_search_opens_it(tmp_path):
+    shown = "document.querySelector('.bar nav').checkVisibility()"
+
+    def visit(tab, base, _, soon, w):
+        tab.look(390, "light")
+        tab.open(f"{base}/settings")
+        assert not tab.run(shown)
+        tab.run("document.querySelector('.menu-button').click()")
+        assert tab.run(shown)
+        heights = tab.run("[...document.querySelectorAll('.bar nav a')].map(one => one.getBoundingClientRect().height)")
+        assert len(heights) == 6
+        assert min(heights) >= 40
+        assert tab.run("document.documentElement.scrollWidth - innerWidth") <= 0
+        press(tab, "Escape")
+        until(tab, f"!{shown}")
+        press(tab, "/")
+        until(tab, f"{shown} && document.activeElement.id === 'search'")
+        tab.look(1440, "light")
+        tab.open(f"{base}/settings")
+        assert tab.run(shown)
+        press(tab, "g")
+        press(tab, "v")
+        until(tab, "location.pathname === '/compare'")
+        assert not tab.complaints
+
+    browse(tmp_path, judged, visit, config=JUDGE)
+
+
+def test_what_explains_a_word_is_shown_with_the_keyboard_and_the_pointer(tmp_path):
+    text = "document.querySelector('#tip:popover-open')?.textContent ?? ''"
+
+    def visit(tab, base, _, soon, w):
+        tab.open(f"{base}/settings")
+        title = tab.run("document.querySelector('button.tip').title")
+        assert title
+        tab.run("document.querySelector('main').focus()")
+        for _ in range(20):
+            press(tab, "Tab")
+            if tab.run("document.activeElement.matches('button.tip')"):
+                break
+        until(tab, f"({text}) === {title!r}")
+        assert tab.run("document.activeElement.getAttribute('aria-describedby')") == "tip"
+        press(tab, "Escape")
+        until(tab, f"({text}) === ''")
+        assert tab.run("document.activeElement.title") == title
+        over = "new PointerEvent('pointerover', {bubbles: true})"
+        tab.run(f"document.querySelector('#copy-link').dispatchEvent({over})")
+        until(tab, f"({text}).startsWith('Link to this view')")
+        assert not tab.complaints
+
+    browse(tmp_path, judged, visit, config=JUDGE)

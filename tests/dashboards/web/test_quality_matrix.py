@@ -142,4 +142,8 @@ async def test_with_three_scores_an_hour_there_is_a_mean_a_chart_and_the_window_
     assert 'gaugeway_quality_window_seconds{app="quiet",metric="faithfulness"} 21600.0' in metrics
     assert 'gaugeway_signal_window_seconds{app="quiet",signal="abstained"} 21600.0' in metrics
     assert "faithfulness quiet m-1 0.90" in slices.words
+    marks = [one for one in page.all("a") if one.get("href") == "/explore?app=quiet&metric=abstained"]
+    assert [one["class"] for one in marks] == ["pill", "mean"], "a mark, and the list of all signals"
+    assert "abstained 1.00" in page.words
+    assert "1 signal" in page.words
     assert "72 1 d" in slices.words
