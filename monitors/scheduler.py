@@ -13,7 +13,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
-from gaugeway.records import Alert, Evaluation, Sample, Score
+from gaugeway.records import Evaluation, Sample, Score
 from gaugeway.runtime.label_cap import OVERFLOW
 from gaugeway.runtime.tasks import repeat, spawn
 from gaugeway.sampling import MAX_RATIO, MetricSampler
@@ -349,10 +349,6 @@ class Scheduler:
         """Return the worst state of the rules that watch each stream, by app and metric."""
         worst_last = sorted(self._engine.streams(), key=lambda stream: _SEVERITY[stream.state])
         return {(stream.app, stream.metric): stream.state for stream in worst_last}
-
-    def alerts(self) -> Sequence[Alert]:
-        """Return the alerts, newest first."""
-        return self._engine.alerts()
 
     async def _tick(self) -> None:
         await (self._engine.tick() if self._leader.is_leader() else self._engine.follow())

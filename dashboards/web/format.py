@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
+from gaugeway.records import Alert, Change
+from monitors.alerting.notifiers.message import NAMES, bounded, headline, plain
 from monitors.statistics.confidence_sequence import MIN_N_EFF
 
 UNKNOWN = "-"
@@ -207,3 +211,56 @@ def by_part(counts: Sequence[int], noun: str) -> str:
         return f"{said}, all in the {place} {part}" if total > 1 else f"{said}, in the {place} {part}"
     filled = sum(n > 0 for n in counts)
     return f"{said} in {filled} of {len(counts)} {part}s, the most ({count(most)}) in the {place}"
+
+
+MOST_CHANGES, ALL_OF_THEM, LONGEST_NAME = 2, 0.9, 60
+_MANY = re.compile(r" \(n [\d,]{3,}\)")
+_VALUE = re.compile(r"\b(?:tag:)?(\w+)=(?=\S)")
+_PHRASES = (
+    (re.compile(r"^sizes of the falls of (.*)$"), r"how far \1 moved"),
+    (re.compile(r"^no source that the drop is confined to$"), "no single source stands behind it"),
+    (re.compile(r"^questions that recur fell as well$"), "questions that were asked before get worse answers too"),
+    (re.compile(r"^both judges on the same exchanges$"), "two judges scored the same answers"),
+    (re.compile(r"^scores of exchanges with and without the source (.*)$"), r"scores with and without \1"),
+)
+
+
+def alert_title(alert: Alert) -> str:
+    """What an alert is about in one sentence: what moved, how far, and after which changes.
+
+    A slice is named as people say it: "model mini", not "model=mini".
+    """
+    if alert.rule in NAMES or alert.unwatched or alert.state == "pending":
+        return plain_names(headline(alert))
+    moved = plain_names(headline(replace(alert, state="firing", changes=None)))
+    names = [_change(change) for change in alert.changes or ()]
+    more = [f"{len(names) - MOST_CHANGES} more changes"] if len(names) > MOST_CHANGES + 1 else names[MOST_CHANGES:]
+    after = f" after {listed([*names[:MOST_CHANGES], *more])}" if names else ""
+    return f"{moved}{after}{'; recovered' if alert.state == 'resolved' else ''}"
+
+
+def _change(change: Change) -> str:
+    name = f"{change.kind.removeprefix('tag:')} {plain(bounded(change.value), LONGEST_NAME)}"
+    return name if change.replaced or change.since >= ALL_OF_THEM else f"{name} ({change.since:.0%} of answers)"
+
+
+def plain_names(text: str) -> str:
+    """A sentence about a cause as people say it: "release 42" for "tag:release=42", and numbers of scores when small.
+
+    >>> plain_names("faithfulness fell (n 182). tag:release=42 appeared; model=mini fell (n 12).")
+    'faithfulness fell. release 42 appeared; model mini fell (n 12).'
+    """
+    return _VALUE.sub(r"\1 ", _MANY.sub("", text))
+
+
+def reasons(evidence: Sequence[str]) -> str:
+    """What a cause rests on, as the rest of a sentence.
+
+    >>> reasons(["sizes of the falls of a, b", "no source that the drop is confined to"])
+    'how far a, b moved; no single source stands behind it'
+    """
+    said = []
+    for name in evidence:
+        pattern, words = next(((p, w) for p, w in _PHRASES if p.match(name)), (None, ""))
+        said.append(plain_names(name) if pattern is None else pattern.sub(words, name))
+    return "; ".join(said)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gaugeway.records import Alert
 from gaugeway.storage.stores import StateStore
-from monitors.alerting.alert_history import MAX_TEXT, AlertHistory, Event
+from monitors.alerting.alert_history import MAX_NOTES, MAX_TEXT, AlertHistory, Event
 from monitors.alerting.notifiers.message import labels_of
 
 Label: TypeAlias = Literal["alertname", "app", "metric", "rule", "severity", "slice"]
@@ -279,6 +279,18 @@ class Acknowledgements:
             del self._acks[fingerprint]
             self.history.record(fingerprint, Event(at=self.clock(), kind="unacknowledged", by=by))
         return True
+
+    async def assign(self, fingerprint: str, to: str, by: str) -> None:
+        """Assign an alert to a person, "" for no one."""
+        async with self._changing():
+            self.history.record(fingerprint, Event(at=self.clock(), kind="assigned", by=by, to=to))
+
+    async def note(self, fingerprint: str, text: str, by: str) -> None:
+        """Keep a note with an alert. Raises ValueError where there are too many."""
+        if len(self.history.notes(fingerprint)) >= MAX_NOTES:
+            raise ValueError(f"this alert has {MAX_NOTES} notes already")
+        async with self._changing():
+            self.history.record(fingerprint, Event(at=self.clock(), kind="noted", by=by, comment=text))
 
     async def undelivered(self) -> Sequence[UndeliveredNotification]:
         """Return the undelivered notifications, the latest first."""

@@ -14,12 +14,16 @@ MAX_EVENTS = 50
 """Events kept per alert, the latest ones."""
 MAX_TEXT = 500
 """Characters of a comment or an error in an event."""
+MAX_NOTES, MAX_NOTE = 20, 2000
+"""Notes of an alert, and characters of one. They are kept as long as the alert, whatever else happens with it."""
 Kind: TypeAlias = Literal[
     "acknowledged",
     "unacknowledged",
     "silenced",
     "unsilenced",
     "rebaselined",
+    "noted",
+    "assigned",
     "delivered",
     "failed",
     "given_up",
@@ -33,7 +37,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Of a delivery (`delivered`, `failed`, `given_up`, `not_sent`): the `notifier`, what was sent (`task`), and the means
     in the message, the interval `ci` and the number of scores `n`, on the metric's own scale. Repeats, and failed
     attempts in a row, are one event, whose first of `times` was at `first`. Of a silence: its id and the time `until`
-    which it lasts.
+    which it lasts. A note is in `comment`; an assignment is `to` a person, "" for no one.
     """
 
     at: float
@@ -46,6 +50,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     times: int = 1
     first: float | None = None
     silence: str = ""
+    to: str = ""
     until: float | None = None
     mean_before: float | None = None
     mean_since: float | None = None
@@ -98,8 +103,19 @@ class AlertHistory:
                 return event.by if event.kind == "acknowledged" else ""
         return ""
 
+    def assignee(self, fingerprint: str) -> str:
+        """Return whom an alert is assigned to; "" for no one."""
+        return next((event.to for event in reversed(self.of(fingerprint)) if event.kind == "assigned"), "")
+
+    def notes(self, fingerprint: str) -> Sequence[Event]:
+        """Return the notes on an alert."""
+        return [event for event in self.of(fingerprint) if event.kind == "noted"]
+
     def record(self, fingerprint: str, event: Event) -> None:
-        """Add an event, joined with earlier ones that it repeats; the oldest above `MAX_EVENTS` are dropped."""
+        """Add an event, joined with earlier ones that it repeats.
+
+        The oldest above `MAX_EVENTS` are dropped, but for notes and the latest assignment.
+        """
         events = self._events.setdefault(fingerprint, [])
         earlier = _repeated(events, event)
         if earlier is not None:
@@ -108,7 +124,10 @@ class AlertHistory:
             times = earlier.times + (event.kind != "given_up")
             event = msgspec.structs.replace(event, first=first, times=times)
         events.append(event)
-        del events[:-MAX_EVENTS]
+        assigned = [earlier for earlier in events if earlier.kind == "assigned"][-1:]
+        passing = [earlier for earlier in events if earlier.kind != "noted" and earlier not in assigned]
+        for old in passing[:-MAX_EVENTS]:
+            events.remove(old)
 
     def forget(self, kept: Collection[str]) -> None:
         """Drop the events of all alerts but those."""

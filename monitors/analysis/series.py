@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from cachetools import LRUCache
 from msgspec import Struct
+from msgspec.structs import replace as replace_struct
 
 from gaugeway.records import Alert
 from gaugeway.runtime.tasks import spawn
@@ -45,6 +46,9 @@ MAX_READING = 8
 FRESH_S, RECENT_S, SETTLED_S, OLD_S = 10.0, 60.0, 2 * HOUR_S, 900.0
 """A step is read again after 10 s; after a minute if it ended 5 minutes before, after 15 if it ended 2 hours before."""
 _LATE_S = 300.0
+FEW_POINTS, PER_STEP = 40, 12
+"""Steps that are read first where nobody chose a step. The ones shown have about 12 effective scores each: more than
+the 10 that a mean needs."""
 DAILY_FROM_S = 14 * 24 * HOUR_S
 """Longer ranges have daily steps, unless others are asked for: the stores have the sums of days beforehand."""
 READING_S = 0.2
@@ -112,18 +116,36 @@ class Series(Struct, frozen=True, kw_only=True):
     read_since: float
 
 
-def chosen_step(seconds: float, asked_s: float | None = None) -> float:
+def chosen_step(seconds: float, asked_s: float | None = None, points: int = USUAL_POINTS) -> float:
     """The step for a range: the smallest of at least `asked_s` that gives `MAX_POINTS` at most; in weeks beyond those.
+
+    Without `asked_s` it gives `points` at most.
 
     >>> chosen_step(3600.0), chosen_step(86_400.0), chosen_step(30 * 86_400.0), chosen_step(86_400.0, 60.0)
     (60.0, 900.0, 86400.0, 300.0)
     """
-    most = MAX_POINTS if asked_s is not None else USUAL_POINTS
+    most = MAX_POINTS if asked_s is not None else points
     least_s = max(asked_s or 0.0, seconds / (most - 1))
     if asked_s is None and seconds > DAILY_FROM_S:
         least_s = max(least_s, 24 * HOUR_S)
     week = STEPS_S[-1]
     return next((step_s for step_s in STEPS_S if step_s >= least_s), math.ceil(least_s / week) * week)
+
+
+def fitted(query: SeriesQuery, found: Series, points: int = USUAL_POINTS) -> SeriesQuery:
+    """The query with the shortest steps whose scores allow a mean, `points` of them at most.
+
+    A range whose first half has no score begins at the first one, so that the first hour of an app is no single dot.
+    """
+    if not found.complete or not found.groups:
+        return query
+    starts = [point.at for group in found.groups for point in group.points]
+    first = max(query.since, min(starts))
+    since = first if first > (query.since + query.until) / 2 else query.since
+    scored_s = min(query.until, max(starts) + query.step_s) - first
+    needed_s = PER_STEP * scored_s / max(1.0, found.groups[0].total.n_eff)
+    step_s = max(needed_s, chosen_step(query.until - since, points=points))
+    return replace_struct(query, since=since, step_s=next((step for step in STEPS_S if step >= step_s), query.step_s))
 
 
 def lifetime(over_s: float) -> float:
@@ -196,6 +218,23 @@ class SeriesReader:
             complete=complete,
             read_since=read_since,
         )
+
+    async def read_fitted(
+        self, query: SeriesQuery, within_s: float = READING_S, points: int = USUAL_POINTS
+    ) -> tuple[SeriesQuery, Series]:
+        """Read a series with steps that fit its scores (`fitted`), and return the query with these steps.
+
+        Until those are read it returns the steps of the query, and that these are not complete.
+        """
+        deadline = time.monotonic() + within_s
+        rough = await self.read(query, within_s)
+        better = fitted(query, rough, points)
+        if better == query:
+            return query, rough
+        fine = await self.read(better, max(0.0, deadline - time.monotonic()))
+        if fine.complete:
+            return better, fine
+        return query, replace_struct(rough, complete=False)
 
     async def recent(
         self, step_s: float, count: int, within_s: float

@@ -1,9 +1,10 @@
-"""Silences, acknowledgements, dead letters, versions and baselines over HTTP, for the admin port."""
+"""Alerts, silences, acknowledgements, dead letters, versions and baselines over HTTP, for the admin port."""
 
 from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -177,7 +178,11 @@ async def body_of(request: Request[Any, Any, Any], kind: type[T]) -> T:
 
 
 def rule_handlers(engine: AlertEngine) -> list[Any]:
-    """The handlers; the admin app guards them."""
+    """The handlers of alerts, versions and baselines; the admin app guards them."""
+
+    @get("/api/alerts", sync_to_thread=False)
+    def alerts() -> list[dict[str, Any]]:
+        return [asdict(alert.on_own_scale()) | _handling(engine, alert.fingerprint) for alert in engine.alerts()]
 
     @get("/api/versions", sync_to_thread=False)
     def versions() -> list[dict[str, Any]]:
@@ -194,4 +199,11 @@ def rule_handlers(engine: AlertEngine) -> list[Any]:
         audit.tell("rebaseline", address=address_of(request), rule=rule, app=app, streams=streams)
         return {"streams": streams}
 
-    return [versions, rebaseline]
+    return [alerts, versions, rebaseline]
+
+
+def _handling(engine: AlertEngine, fingerprint: str) -> dict[str, Any]:
+    """Whom an alert is assigned to, null for no one, and the notes on it."""
+    history = engine.acknowledgements.history
+    notes = [{"at": note.at, "by": note.by, "text": note.comment} for note in history.notes(fingerprint)]
+    return {"assignee": history.assignee(fingerprint) or None, "notes": notes}

@@ -17,7 +17,7 @@ from litestar.template import TemplateConfig
 from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry
 
-from gaugeway.records import Alert, Evaluation, Failed, Sample, Score, Skipped
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.runtime.auth import WebApp, allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.engines.failures import Unsupported
@@ -68,9 +68,6 @@ class Insight(Protocol):
 
     def states(self) -> Mapping[tuple[str, str], str]:
         """(app, metric) -> the worst state (quiet, pending or firing) of the rules that watch it."""
-
-    def alerts(self) -> Sequence[Alert]:
-        """Alerts, newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,15 +157,11 @@ def _overview_handlers(insight: Insight, registry: CollectorRegistry) -> list[An
             for key in [(quality.app, quality.metric)]
         ]
 
-    @get("/api/alerts", sync_to_thread=False)
-    def alerts() -> list[dict[str, Any]]:
-        return [asdict(alert.on_own_scale()) for alert in insight.alerts()]
-
     @get("/api/capture", sync_to_thread=False)
     def capture() -> list[dict[str, Any]]:
         return [asdict(coverage) for coverage in insight.captured()]
 
-    return [status, metrics, capture, alerts]
+    return [status, metrics, capture]
 
 
 def _spent(registry: CollectorRegistry) -> dict[tuple[str, str], float]:

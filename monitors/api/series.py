@@ -19,6 +19,9 @@ from monitors.analysis import captured
 from monitors.analysis.captured import UnknownMetricError, check_metric
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.series import (
+    FEW_POINTS,
+    MAX_POINTS,
+    USUAL_POINTS,
     Mark,
     ReferenceLine,
     SeriesGroup,
@@ -42,7 +45,8 @@ Given = Annotated[str, QueryParameter(max_length=MAX_FIELD)]
 class SeriesAnswer(Struct, frozen=True, kw_only=True):
     """The answer of `/api/series`: means over the steps from `since` to before `until` (Unix times, seconds).
 
-    `step_s` is the step used; `step_enlarged` says that a shorter one was asked for. Steps without a score are left
+    `asked_since` is the start asked for: a range whose first half has no score begins at the first one. `step_s` is the
+    step used; `step_enlarged` says that a shorter one was asked for. Steps without a score are left
     out. Without `complete` only those from `read_since` on were read in time: repeat the request. `more_groups` and
     `more_marks` count what is left out.
     """
@@ -53,6 +57,7 @@ class SeriesAnswer(Struct, frozen=True, kw_only=True):
     lower_is_better: bool
     since: float
     until: float
+    asked_since: float
     step_s: float
     step_enlarged: bool
     complete: bool
@@ -101,13 +106,27 @@ def read_query(app: str, metric: str, by: str, *, since: str, until: str, step: 
     except ValueError as error:
         raise ClientException(f"since: {error}") from None
     return SeriesQuery(
-        app=app, metric=metric, by=by, since=begin, until=end, step_s=chosen_step(end - begin, asked_step(step))
+        app=app,
+        metric=metric,
+        by=by,
+        since=begin,
+        until=end,
+        step_s=chosen_step(end - begin, asked_step(step), FEW_POINTS),
     )
 
 
-async def series_answer(sources: SeriesSources, query: SeriesQuery, asked_s: float | None = None) -> SeriesAnswer:
-    """Read a series and what goes with it. Raises UnknownMetricError for a metric that nothing has."""
-    found = await sources.reader.read(query)
+async def series_answer(
+    sources: SeriesSources, query: SeriesQuery, asked_s: float | None = None, points: int = USUAL_POINTS
+) -> SeriesAnswer:
+    """Read a series and what goes with it. Raises UnknownMetricError for a metric that nothing has.
+
+    Without `asked_s` the steps are those that fit the scores, `points` of them at most.
+    """
+    asked_since = query.steps.start * query.step_s
+    if asked_s is None:
+        query, found = await sources.reader.read_fitted(query, points=points)
+    else:
+        found = await sources.reader.read(query)
     if not found.groups and found.complete:
         await check_metric(
             sources.reader.store, query.metric, since=query.since, until=query.until, enabled=sources.enabled
@@ -129,6 +148,7 @@ async def series_answer(sources: SeriesSources, query: SeriesQuery, asked_s: flo
         lower_is_better=flipped,
         since=start,
         until=end,
+        asked_since=asked_since,
         step_s=query.step_s,
         step_enlarged=asked_s is not None and query.step_s > asked_s,
         complete=found.complete,
@@ -148,12 +168,19 @@ def series_handlers(sources: SeriesSources) -> list[Any]:
 
     @get("/api/series")
     async def series(
-        *, app: Text, metric: Text, by: Given = "", since: Given = "24h", until: Given = "", step: Given = ""
+        *,
+        app: Text,
+        metric: Text,
+        by: Given = "",
+        since: Given = "24h",
+        until: Given = "",
+        step: Given = "",
+        points: Annotated[int, QueryParameter(ge=FEW_POINTS, le=MAX_POINTS)] = USUAL_POINTS,
     ) -> SeriesAnswer:
         asked_s = asked_step(step)
         query = read_query(app, metric, by, since=since, until=until, step=step, now=sources.clock())
         try:
-            return await series_answer(sources, query, asked_s)
+            return await series_answer(sources, query, asked_s, points)
         except UnknownMetricError as error:
             raise ClientException(f"metric: {error}") from error
 

@@ -13,12 +13,14 @@ from dashboards.web.addresses import alert_fields, bad_fields, exchange, explore
 from dashboards.web.charts import Frame, drawn, ticks
 from dashboards.web.incident.exchange_summary import question_of
 from dashboards.web.incident.explore_search import search
-from gaugeway.records import Alert
+from gaugeway.records import Alert, Evaluation, Sample
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.storage.sums import WeightedSums
 from monitors.alerting.stored_exchanges import faults_of
+from monitors.analysis.claim_highlight import Piece, claims_in, mark
 from monitors.analysis.incident.differences import Trait
 from monitors.analysis.incident.reading import IncidentReport, incident_query, incident_span
+from monitors.analysis.prompt_text import HASHED
 from monitors.statistics.confidence_sequence import Level, level_of
 from monitors.statistics.weighted_mean import hajek_from_sums
 
@@ -79,18 +81,45 @@ async def mean_of(store: Store, query: Query) -> Level | None:
     return level_of(hajek_from_sums(sum(await store.summary(query), WeightedSums())))
 
 
-WORST, GOOD = 20, 5
+WORST, GOOD = 5, 2
 BUDGET_S = 0.05
+ANSWER, SENTENCES = 4000, 4
+"""Characters of an answer that are split into sentences, and sentences shown, from before the first fault on."""
 
 
 class Example(Struct, frozen=True, kw_only=True):
-    """One answer of an alert: its score, question, faults, and the address of its page."""
+    """One answer of an alert: its score, question, sentences, and the address of its page.
+
+    `pieces` are sentences with their verdicts, `cut` says that others are left out before and after them. `faults` are
+    what is wrong with the answer besides the marked sentences.
+    """
 
     id: str
     point: Point
     question: str
     url: str
+    pieces: tuple[Piece, ...] = ()
+    cut: tuple[bool, bool] = (False, False)
     faults: tuple[str, ...] = ()
+
+
+def example_of(point: Point, url: str, sample: Sample, evaluations: Sequence[Evaluation]) -> Example:
+    """An answer with the claims that the alert's metric found at fault."""
+    own = [evaluation for evaluation in evaluations if evaluation.metric == point.metric]
+    text = "" if sample.response.startswith(HASHED) else sample.response[:ANSWER]
+    pieces, nowhere = mark(text, claims_in(own))
+    first = next((at for at, piece in enumerate(pieces) if piece.verdict not in (None, "supported")), None)
+    start = max(0, (first or 0) - 1)
+    faults = () if first is not None else faults_of(evaluations, point.metric)
+    return Example(
+        id=point.sample_id,
+        point=point,
+        question=question_of(sample),
+        url=url,
+        pieces=pieces[start : start + SENTENCES],
+        cut=(start > 0, start + SENTENCES < len(pieces) or len(sample.response) > ANSWER),
+        faults=(*(claim.text for claim in nowhere if claim.verdict != "supported"), *faults)[:SENTENCES],
+    )
 
 
 async def examples_of(store: Store, alert: Alert, now: float) -> tuple[list[Example], list[Example]]:
@@ -113,14 +142,9 @@ async def _found(store: Store, query: Query, most: int, fields: Mapping[str, str
     examples = []
     for point in list(first.values())[:most]:
         stored = await store.sample(point.sample_id)
-        example = Example(
-            id=point.sample_id,
-            point=point,
-            question=question_of(stored[0]) if stored is not None else "",
-            url=exchange(point.sample_id, {**fields, "order": query.order}),
-            faults=faults_of(stored[1], point.metric) if stored is not None else (),
-        )
-        examples.append(example)
+        url = exchange(point.sample_id, {**fields, "order": query.order})
+        deleted = Example(id=point.sample_id, point=point, question="", url=url)
+        examples.append(deleted if stored is None else example_of(point, url, *stored))
     return examples
 
 

@@ -106,6 +106,10 @@ def _of_events(history: Sequence[Event], progress: Mapping[str, Progress]) -> It
             yield Entry(at=event.at, words=_worded("by", "acknowledgement undone", event.by))
         elif event.kind == "rebaselined":
             yield Entry(at=event.at, words=Markup("baseline of the rule reset"))
+        elif event.kind == "noted":
+            yield Entry(at=event.at, words=_worded("by", "note", event.by, event.comment))
+        elif event.kind == "assigned":
+            yield Entry(at=event.at, words=_worded("assigned", event))
 
 
 def notified(progress: Mapping[str, Progress], now: float) -> list[Notified]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -15,9 +16,9 @@ from litestar.params import FromPath
 from litestar.response import Redirect, Template
 from markupsafe import Markup
 
-from dashboards.web.addresses import alert_fields
+from dashboards.web.addresses import address_with, alert_fields
 from dashboards.web.charts import Dot, Line, Mark, timeline
-from dashboards.web.format import iso, number
+from dashboards.web.format import alert_title, iso, number
 from dashboards.web.incident.alert_answers import (
     answers_url,
     chart_of,
@@ -34,10 +35,11 @@ from gaugeway.runtime import audit
 from gaugeway.settings.shared import Rule
 from gaugeway.storage.stores import Query, Store
 from monitors.alerting.acknowledgements import Ack, Matcher, Silence
+from monitors.alerting.alert_history import MAX_NOTE
 from monitors.alerting.engine import StreamStatus
-from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, changed, headline, labels_of
-from monitors.alerting.rule_watch import name_of
-from monitors.analysis.incident.reading import IncidentReports, incident_query, incident_span
+from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, labels_of
+from monitors.alerting.rule_watch import ALL, name_of
+from monitors.analysis.incident.reading import IncidentReport, IncidentReports, incident_query, incident_span
 from monitors.api.alerts import add_silence, address_of, delivered_now
 from monitors.statistics.confidence_sequence import level_of
 from monitors.statistics.weighted_mean import hajek_from_sums
@@ -47,6 +49,8 @@ BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
 COMPARED_S = 0.1
 """How long the page waits for the comparison of bad and good answers; without it, it says that it is being made."""
 MAX_BY, MAX_COMMENT = 200, 2000
+COUNTED = 8
+"""Firing alerts of the list whose bad answers are counted."""
 STREAMS = 20
 """Streams named on the page that confirms a reset of their baselines."""
 SILENCE_FOR = ((3600, "1 hour"), (14_400, "4 hours"), (86_400, "1 day"), (604_800, "7 days"))
@@ -129,7 +133,9 @@ def alert_view_handlers(site: Site) -> list[Any]:
             "alerts.html",
             title="Alerts",
             alerts=site.engine.alerts(),
+            reports=await _counted(site, reports),
             acknowledged_by=partial(acknowledged_by, site),
+            assignee=desk.history.assignee,
             silence_of=desk.silence_of,
             silences=await desk.silences(),
             letters=await desk.undelivered(),
@@ -146,10 +152,12 @@ def alert_view_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "alert.html",
-            title=headline(measured["current"]),
+            title=alert_title(measured["current"]),
             alert=found,
-            changed=changed,
             nothing_changed=NOTHING_CHANGED,
+            grafana=grafana_query(found),
+            trials=site.trials is not None and found.app != ALL,
+            limits={"name": MAX_BY, "comment": MAX_COMMENT, "note": MAX_NOTE},
             watched=about[0] if about else None,
             baseline=baseline,
             slo=slo,
@@ -206,6 +214,7 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: 
         return {"measured": False, "current": alert}
     now, store = site.clock(), site.insight.store
     since, until = span(alert, now)
+    series = series_of(alert, since, now)
     report = await reports.report(alert, within_s=COMPARED_S)
     worst, good = await examples_of(store, alert, now)
     suspects = suspects_of(alert, report) if report is not None else []
@@ -216,6 +225,7 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: 
         "measured": True,
         "current": current,
         "chart": chart(current, await dots_around(store, incident_query(alert, since, until)), since, until, target),
+        "series": series,
         "levels": levels,
         "recovering": is_recovering(alert, levels, target, now),
         "report": report,
@@ -242,9 +252,35 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
         "unreached": unreached(progress),
         "first_sent": first_sent,
         "last_sent": last_sent,
+        "assignee": desk.history.assignee(alert.fingerprint),
+        "notes": desk.history.notes(alert.fingerprint),
         "letters": [sent for sent in await desk.undelivered() if sent.alert.fingerprint == alert.fingerprint],
         "timeline": timeline_of(alert, now=now, progress=progress, history=history, silences=about),
     }
+
+
+async def _counted(site: Site, reports: IncidentReports) -> dict[str, IncidentReport | None]:
+    """The comparisons of the latest firing alerts by fingerprint; None for one that is still being made."""
+    firing = [alert for alert in site.engine.alerts() if alert.state == "firing" and alert.rule not in NAMES]
+    return {alert.fingerprint: await reports.report(alert, within_s=COMPARED_S) for alert in firing[:COUNTED]}
+
+
+def grafana_query(alert: Alert) -> str:
+    """The PromQL query for an alert's metric; that of the whole app for a slice."""
+    labels = {"metric": alert.metric} | ({} if alert.app == ALL else {"app": alert.app})
+    chosen = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items())
+    return f"gaugeway_quality_mean{{{chosen}}}"
+
+
+def series_of(alert: Alert, since: float, now: float) -> str:
+    """The address of the data of an alert's chart; "" for a slice or all apps, of which there is no series."""
+    if alert.slice or alert.app == ALL:
+        return ""
+    _, until = span(alert, now)
+    fields = {"app": alert.app, "metric": alert.metric, "since": iso(since)}
+    if alert.ended_at is not None or now - alert.finding.onset > MOST_SINCE_S:
+        fields["until"] = iso(until)
+    return address_with("/api/series", fields)
 
 
 def slo_of(name: str, rules: Sequence[Rule]) -> float | None:
@@ -263,7 +299,8 @@ def found_alert(site: Site, fingerprint: str) -> Alert:
 
 def alert_form_handlers(site: Site) -> list[Any]:
     """The handlers of every form on `/alerts`."""
-    return [*_silence_handlers(site), *_ack_handlers(site), *_rebaseline_handlers(site), _retry_handler(site)]
+    acts = [*_silence_handlers(site), *_ack_handlers(site), *_handling_handlers(site)]
+    return [*acts, *_rebaseline_handlers(site), _retry_handler(site)]
 
 
 def silence_of(alert: Alert, *, now: float, seconds: float, by: str, comment: str) -> Silence:
@@ -323,6 +360,36 @@ def _ack_handlers(site: Site) -> list[Any]:
         return done(f"/alerts/{fingerprint}", "unacknowledged")
 
     return [acknowledge, unacknowledge]
+
+
+def _handling_handlers(site: Site) -> list[Any]:
+    desk = site.engine.acknowledgements
+
+    @post("/alerts/{fingerprint:str}/assign", status_code=303)
+    async def assign(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        given, alert = await site.form(request), found_alert(site, fingerprint)
+        to, by = given.get("to", "").strip(), operator_of(request)
+        if len(to) > MAX_BY:
+            raise HTTPException(status_code=400, detail=f"a name has up to {MAX_BY} characters")
+        await desk.assign(alert.fingerprint, to, by)
+        audit.tell("assign", by=by or None, address=address_of(request), alert=alert.fingerprint, to=to)
+        return done(f"/alerts/{fingerprint}", "assigned" if to else "unassigned")
+
+    @post("/alerts/{fingerprint:str}/note", status_code=303)
+    async def note(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        given, alert = await site.form(request), found_alert(site, fingerprint)
+        by, text = given.get("by", "").strip(), given.get("text", "").strip().replace("\r\n", "\n")
+        if not by or len(by) > MAX_BY or not text or len(text) > MAX_NOTE:
+            detail = f"a note needs a name (up to {MAX_BY} characters) and a text (up to {MAX_NOTE:,})"
+            raise HTTPException(status_code=400, detail=detail)
+        try:
+            await desk.note(alert.fingerprint, text, by)
+        except ValueError as error:
+            raise HTTPException(status_code=409, detail=str(error)) from error
+        audit.tell("note", by=by, address=address_of(request), alert=alert.fingerprint)
+        return done(f"/alerts/{fingerprint}", "noted", operator_cookie(site, request, by))
+
+    return [assign, note]
 
 
 def _with_baseline(site: Site, fingerprint: str) -> Alert:

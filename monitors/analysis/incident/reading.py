@@ -22,6 +22,7 @@ from monitors.alerting.slices import in_slice
 from monitors.alerting.stream import usable
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
+from monitors.statistics.clusters import SESSION, name_of
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -87,7 +88,9 @@ Namer: TypeAlias = Callable[[Sample], Sequence[str]]
 class IncidentReport(Struct, frozen=True, kw_only=True):
     """What the bad answers of an alert have in common, from answers in [`before`, `onset`) and [`onset`, `until`).
 
-    `complete`: all answers of that time were compared, not only the latest of each part of it.
+    `complete`: all answers of that time were compared, not only the latest of each part of it. `sessions` is the number
+    of named sessions with a bad answer, `requests` about how many requests were answered badly, scored or not; None
+    without `complete`.
     """
 
     comparison: Comparison
@@ -95,6 +98,8 @@ class IncidentReport(Struct, frozen=True, kw_only=True):
     onset: float
     until: float
     complete: bool
+    sessions: int = 0
+    requests: float | None = None
 
 
 class Topics(Struct, frozen=True, kw_only=True):
@@ -166,7 +171,7 @@ async def incident_report(
     rule = passing(alert.metric)
     means = (alert.mean_before, alert.mean_since)
 
-    def compare() -> Comparison:
+    def compare() -> IncidentReport:
         model = _fitted_topics(read, new)
         topic = {**model.own, **model.of(_questions(read, old))} if model is not None else {}
         prompts = same_scheme(point.prompt for side in (old, new) for point in side)
@@ -180,10 +185,18 @@ async def incident_report(
             before=means[0],
             since=means[1],
         )
-        return compared(answers[1], answers[0], cutoff)
+        bad = [answer for answer in answers[1] if cutoff.is_bad(answer.value)]
+        return IncidentReport(
+            comparison=compared(answers[1], answers[0], cutoff),
+            before=before,
+            onset=onset,
+            until=until,
+            complete=all_old and all_new,
+            sessions=len({name for answer in bad if (name := name_of(answer.cluster, SESSION))}),
+            requests=sum(1.0 / answer.rate for answer in bad) if all_new else None,
+        )
 
-    comparison = await asyncio.to_thread(compare)
-    return IncidentReport(comparison=comparison, before=before, onset=onset, until=until, complete=all_old and all_new)
+    return await asyncio.to_thread(compare)
 
 
 async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Point], bool]:
