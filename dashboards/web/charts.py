@@ -135,10 +135,13 @@ def sparkline(
     gap_s: float,
     desc: str = "",
     baseline: float | None = None,
+    width: float = 160.0,
+    height: float = 40.0,
 ) -> Markup:
     """Small chart without axes, on a scale of its own: means with their confidence band, and a dashed baseline."""
     low, high = scale([dots], () if baseline is None else (baseline,))
-    frame = Frame(since=since, until=until, low=low, high=high, left=2.0, top=3.0, width=156.0, height=34.0)
+    size: dict[str, float] = {"left": 2.0, "top": 3.0, "width": width - 4.0, "height": height - 6.0}
+    frame = Frame(since=since, until=until, low=low, high=high, **size)
     parts = {"frame": frame, "line": Line(dots=dots, gap_s=gap_s), "baseline": baseline}
     return drawn("sparkline", title=title, desc=desc, **parts)
 
@@ -174,13 +177,18 @@ def bars(
 
 
 def scale(series: Iterable[Sequence[Dot]], more: Iterable[float] = ()) -> tuple[float, float]:
-    """The smallest range within [0, 1] that holds all values and intervals, with some padding.
+    """The smallest range within [0, 1] that holds all values and most intervals, with some padding.
+
+    The widest twentieth of the intervals may go beyond it: those of the first and the last step have few scores.
 
     >>> scale([[Dot(at=0.0, mean=0.9)]])
     (0.84, 0.96)
     """
-    values = [value for dots in series for dot in dots for value in (dot.mean, dot.low, dot.high) if value is not None]
-    values += more
+    dots = [dot for some in series for dot in some]
+    lows = sorted(dot.low for dot in dots if dot.low is not None)
+    highs = sorted(dot.high for dot in dots if dot.high is not None)
+    edges = [lows[len(lows) // 20], highs[-1 - len(highs) // 20]] if lows and highs else []
+    values = [*(dot.mean for dot in dots), *edges, *more]
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)

@@ -215,6 +215,7 @@ def by_part(counts: Sequence[int], noun: str) -> str:
 
 MOST_CHANGES, ALL_OF_THEM, LONGEST_NAME = 2, 0.9, 60
 _MANY = re.compile(r" \(n [\d,]{3,}\)")
+_ARRIVED = re.compile(r" \S+ appeared with the onset \([\d.]+ % of the exchanges since\)\.")
 _VALUE = re.compile(r"\b(?:tag:)?(\w+)=(?=\S)")
 _PHRASES = (
     (re.compile(r"^sizes of the falls of (.*)$"), r"how far \1 moved"),
@@ -241,16 +242,18 @@ def alert_title(alert: Alert) -> str:
 
 def _change(change: Change) -> str:
     name = f"{change.kind.removeprefix('tag:')} {plain(bounded(change.value), LONGEST_NAME)}"
-    return name if change.replaced or change.since >= ALL_OF_THEM else f"{name} ({change.since:.0%} of answers)"
+    return name if change.replaced or change.since >= ALL_OF_THEM else f"{name} ({part(change.since)} of answers)"
 
 
-def plain_names(text: str) -> str:
+def plain_names(text: str, *, arrivals: bool = True) -> str:
     """A sentence about a cause as people say it: "release 42" for "tag:release=42", and numbers of scores when small.
+
+    Without `arrivals` it leaves out which versions came with the onset.
 
     >>> plain_names("faithfulness fell (n 182). tag:release=42 appeared; model=mini fell (n 12).")
     'faithfulness fell. release 42 appeared; model mini fell (n 12).'
     """
-    return _VALUE.sub(r"\1 ", _MANY.sub("", text))
+    return _VALUE.sub(r"\1 ", _MANY.sub("", text if arrivals else _ARRIVED.sub("", text)))
 
 
 def reasons(evidence: Sequence[str]) -> str:

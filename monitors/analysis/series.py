@@ -27,7 +27,7 @@ from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, co
 from monitors.statistics.weighted_mean import hajek_from_sums
 
 HOUR_S = 3600.0
-STEPS_S = (60.0, 300.0, 900.0, 1800.0, HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S, 7 * 24 * HOUR_S)
+STEPS_S = (60.0, 120.0, 300.0, 900.0, 1800.0, HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S, 7 * 24 * HOUR_S)
 """The steps there are: they begin at multiples of their length, so that all who ask share what was read."""
 MAX_POINTS, USUAL_POINTS = 400, 170
 """Steps of an answer, and of one whose step nobody chose."""
@@ -46,8 +46,8 @@ MAX_READING = 8
 FRESH_S, RECENT_S, SETTLED_S, OLD_S = 10.0, 60.0, 2 * HOUR_S, 900.0
 """A step is read again after 10 s; after a minute if it ended 5 minutes before, after 15 if it ended 2 hours before."""
 _LATE_S = 300.0
-FEW_POINTS, PER_STEP = 40, 12
-"""Steps that are read first where nobody chose a step. The ones shown have about 12 effective scores each: more than
+FEW_POINTS, PER_STEP = 40, 13
+"""Steps that are read first where nobody chose a step. The ones shown have about 13 effective scores each: more than
 the 10 that a mean needs."""
 DAILY_FROM_S = 14 * 24 * HOUR_S
 """Longer ranges have daily steps, unless others are asked for: the stores have the sums of days beforehand."""

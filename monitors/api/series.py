@@ -20,8 +20,6 @@ from monitors.analysis.captured import UnknownMetricError, check_metric
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.series import (
     FEW_POINTS,
-    MAX_POINTS,
-    USUAL_POINTS,
     Mark,
     ReferenceLine,
     SeriesGroup,
@@ -115,16 +113,14 @@ def read_query(app: str, metric: str, by: str, *, since: str, until: str, step: 
     )
 
 
-async def series_answer(
-    sources: SeriesSources, query: SeriesQuery, asked_s: float | None = None, points: int = USUAL_POINTS
-) -> SeriesAnswer:
+async def series_answer(sources: SeriesSources, query: SeriesQuery, asked_s: float | None = None) -> SeriesAnswer:
     """Read a series and what goes with it. Raises UnknownMetricError for a metric that nothing has.
 
-    Without `asked_s` the steps are those that fit the scores, `points` of them at most.
+    Without `asked_s` the steps are those that fit the scores.
     """
     asked_since = query.steps.start * query.step_s
     if asked_s is None:
-        query, found = await sources.reader.read_fitted(query, points=points)
+        query, found = await sources.reader.read_fitted(query)
     else:
         found = await sources.reader.read(query)
     if not found.groups and found.complete:
@@ -168,19 +164,12 @@ def series_handlers(sources: SeriesSources) -> list[Any]:
 
     @get("/api/series")
     async def series(
-        *,
-        app: Text,
-        metric: Text,
-        by: Given = "",
-        since: Given = "24h",
-        until: Given = "",
-        step: Given = "",
-        points: Annotated[int, QueryParameter(ge=FEW_POINTS, le=MAX_POINTS)] = USUAL_POINTS,
+        *, app: Text, metric: Text, by: Given = "", since: Given = "24h", until: Given = "", step: Given = ""
     ) -> SeriesAnswer:
         asked_s = asked_step(step)
         query = read_query(app, metric, by, since=since, until=until, step=step, now=sources.clock())
         try:
-            return await series_answer(sources, query, asked_s, points)
+            return await series_answer(sources, query, asked_s)
         except UnknownMetricError as error:
             raise ClientException(f"metric: {error}") from error
 

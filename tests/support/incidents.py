@@ -9,10 +9,13 @@ from gaugeway.records import Context, Evaluation, Sample, Score
 GOOD, BAD = "handbook.md", "faq.md"
 
 
-async def incident(w, *, app="shop", good=200, since=120, evil="", minutes=120.0, metric="faithfulness"):
+async def incident(
+    w, *, app="shop", good=200, since=120, evil="", minutes=120.0, metric="faithfulness", clusters=False
+):
     """Store `good` good answers, then `since` of which every other one is bad, and let the engine look.
 
-    The bad ones got the source `faq.md` and come from release 42. Returns the alert that fires.
+    The bad ones got the source `faq.md` and come from release 42. With `clusters`, four answers in a row are known to be
+    of one session. Returns the alert that fires.
     """
     now, total = time.time(), good + since
     for index in range(total):
@@ -30,6 +33,7 @@ async def incident(w, *, app="shop", good=200, since=120, evil="", minutes=120.0
             contexts=(Context(text="Returns within 30 days.", id=f"{BAD if bad else GOOD}{evil}"),),
             context_source="explicit",
             session=f"s-{index // 4}{evil}",
+            cluster=f"s:{index // 4}" if clusters else None,
             tags={"release": ("42" if bad else "41") + evil},
             duration_s=1.5,
             retrieval_s=0.25,

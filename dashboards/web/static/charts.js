@@ -10,10 +10,10 @@ const MOST_AGAIN = 30;
 const SLOWEST = 5;
 const BANDS = 3;
 const LISTED = 6;
-const COMPACT = 200;
 const SPARSE = 40;
 const NEAR = 12;
-const FONT = "12px system-ui, sans-serif";
+const SAME_STEPS = 2;
+const FONT = "11px Inter, system-ui, sans-serif";
 const PALETTE = ["--accent", "--other", "--good", "--warn", "--bad", "--quiet"];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 const AXIS = [
@@ -61,14 +61,14 @@ function timeText(seconds, { date = false } = {}) {
 }
 
 function number(value) {
-  return value === null || value === undefined ? "-" : value.toFixed(3);
+  return value === null || value === undefined ? "-" : value.toFixed(2);
 }
 
 function described(point) {
   if (!point) return "no scores";
   const scores = `${point.n.toLocaleString("en")} ${point.n === 1 ? "score" : "scores"}`;
   if (point.mean === null) return `too few scores (${scores})`;
-  return `mean ${number(point.mean)}, 95 % interval ${number(point.ci_low)} to ${number(point.ci_high)}, ${scores}`;
+  return `${number(point.mean)} (${number(point.ci_low)} to ${number(point.ci_high)}), ${scores}`;
 }
 
 function markText(mark) {
@@ -137,8 +137,8 @@ class Chart {
     this.note = make("p", { class: "chart-note quiet" });
     this.list = make("ul", { class: "chart-marks" });
     this.legend = make("ul", { class: "legend" });
-    this.table = make("details", { class: "chart-table" }, make("summary", {}, "Data as a table"));
-    this.box.replaceChildren(this.plot, this.readout, this.note, this.legend, this.list, this.table, fallback);
+    this.table = make("details", { class: "chart-table" }, make("summary", {}, "Data and events"), this.list);
+    this.box.replaceChildren(this.plot, this.readout, this.note, this.legend, this.table, fallback);
     this.box.dataset.drawn = "";
     this.plot.addEventListener("keydown", (event) => this.key(event));
     this.plot.addEventListener("blur", () => this.drop());
@@ -161,9 +161,11 @@ class Chart {
     const of = (row, name) => row.map((point) => point?.[name] ?? null);
     for (const row of this.points) columns.push(of(row, "mean"), of(row, "ci_low"), of(row, "ci_high"));
     if (this.before) {
+      // The period before may have other steps: each of its points stands as far from its period's end.
       const row = new Array(length).fill(null);
+      const later = until - Math.max(this.before.until, this.answer.asked_since);
       for (const point of this.before.groups[0]?.points ?? []) {
-        const at = place(point.at, this.before.since);
+        const at = Math.floor((point.at + this.before.step_s / 2 + later - since) / step);
         if (at >= 0 && at < length) row[at] = point;
       }
       columns.push(of(row, "mean"));
@@ -171,9 +173,11 @@ class Chart {
     return columns;
   }
 
-  // The smallest range within 0 and 1 that holds all, with some room.
+  // The smallest range within 0 and 1 that holds all but the widest twentieth of the intervals, with some room.
   scale(columns) {
-    const values = columns.slice(1).flat().filter((one) => one !== null);
+    const [lows, highs] = ["ci_low", "ci_high"].map((name) => this.points.flat().map((point) => point?.[name]).filter((one) => one != null).sort((a, b) => a - b));
+    const values = [...this.points.flat().map((point) => point?.mean), ...(this.before ? columns.at(-1) : [])].filter((one) => one != null);
+    if (lows.length) values.push(lows[Math.floor(0.05 * lows.length)], highs[Math.ceil(0.95 * highs.length) - 1]);
     values.push(...this.answer.lines.map((one) => one.value));
     if (!values.length) return [0, 1];
     const low = Math.min(...values);
@@ -201,9 +205,9 @@ class Chart {
       }
     });
     if (this.before) {
-      series.push({ stroke: colours["--quiet"], width: 1.5, dash: [3, 4], points: { show: false } });
+      series.push({ stroke: colours["--quiet"], width: 1, dash: [3, 4], points: { show: false }, spanGaps: true });
     }
-    const axis = { stroke: colours["--quiet"], font: FONT, grid: { stroke: colours["--line"], width: 1 }, ticks: { stroke: colours["--line"], width: 1 } };
+    const axis = { stroke: colours["--quiet"], font: FONT, grid: { show: false }, ticks: { stroke: colours["--line"], width: 1, size: 4 } };
     const [low, high] = this.scale(columns);
     return {
       width: Math.max(200, this.plot.clientWidth),
@@ -213,10 +217,10 @@ class Chart {
       bands,
       legend: { show: false },
       tzDate: (seconds) => (isLocal() ? new Date(seconds * 1e3) : uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC")),
-      scales: { x: { time: true, range: () => [this.answer.since, this.answer.until] }, y: { range: () => [low, high] } },
+      scales: { x: { time: true, range: () => [this.answer.since, this.end()] }, y: { range: () => [low, high] } },
       axes: [
-        { ...axis, values: AXIS, space: 64, size: 52 },
-        { ...axis, size: 48, values: (_, ticks) => ticks.map((one) => one.toFixed(2)) },
+        { ...axis, values: AXIS, space: 72, size: 40 },
+        { ...axis, size: 40, grid: { stroke: colours["--line"], width: 1 }, space: 44, values: (_, ticks) => ticks.map((one) => one.toFixed(2)) },
       ],
       cursor: { y: false, drag: { x: true, y: false, setScale: false, dist: 6 }, points: { size: 9 } },
       hooks: {
@@ -226,6 +230,13 @@ class Chart {
         setSelect: [(plot) => this.selected(plot)],
       },
     };
+  }
+
+  // The end of what is shown: now, where the last step is not over.
+  end() {
+    const { until, step_s: step } = this.answer;
+    const now = Date.now() / 1000;
+    return until > now && until - step < now ? Math.max(now, until - step / 2) : until;
   }
 
   draw() {
@@ -261,6 +272,7 @@ class Chart {
     const { ctx, bbox } = plot;
     ctx.save();
     ctx.fillStyle = colours["--bad-tint"];
+    ctx.globalAlpha = 0.6;
     for (const mark of this.answer.marks) {
       if (mark.kind !== "alert") continue;
       const left = Math.max(bbox.left, plot.valToPos(mark.at, "x", true));
@@ -274,9 +286,8 @@ class Chart {
     const { ctx, bbox } = plot;
     const ratio = window.devicePixelRatio || 1;
     ctx.save();
-    ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    ctx.font = `${11 * ratio}px Inter, system-ui, sans-serif`;
     ctx.lineWidth = ratio;
-    const labels = [];
     for (const line of this.answer.lines) {
       const y = plot.valToPos(line.value, "y", true);
       ctx.strokeStyle = ctx.fillStyle = line.kind === "slo" ? colours["--text"] : colours["--quiet"];
@@ -285,40 +296,41 @@ class Chart {
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      labels.push([`${line.kind === "slo" ? "SLO" : "baseline"} ${line.value.toFixed(2)}`, y, ctx.fillStyle]);
-    }
-    ctx.setLineDash([]);
-    ctx.textAlign = "right";
-    ctx.textBaseline = "middle";
-    const right = bbox.left + bbox.width - 4 * ratio;
-    for (const [words, y, colour] of labels) {
-      const width = ctx.measureText(words).width;
-      ctx.fillStyle = colours["--card"];
-      ctx.fillRect(right - width - 3 * ratio, y - 8 * ratio, width + 6 * ratio, 16 * ratio);
-      ctx.fillStyle = colour;
-      ctx.fillText(words, right, y);
     }
     ctx.setLineDash([2 * ratio, 3 * ratio]);
     ctx.textAlign = "left";
     ctx.textBaseline = "bottom";
     let free = bbox.left;
-    for (const mark of this.answer.marks) {
-      const x = Math.max(bbox.left, plot.valToPos(mark.at, "x", true));
-      if (mark.at < this.answer.since && mark.kind !== "alert") continue;
-      ctx.strokeStyle = ctx.fillStyle = mark.kind === "alert" ? colours["--bad"] : colours["--text"];
+    ctx.strokeStyle = ctx.fillStyle = colours["--text"];
+    for (const { at, names } of this.releases()) {
+      const x = Math.max(bbox.left, plot.valToPos(at, "x", true));
       ctx.beginPath();
       ctx.moveTo(x, bbox.top - 4 * ratio);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      const words = clipped(markText(mark), 22);
+      const words = clipped(names.join(", "), 34);
       const width = ctx.measureText(words).width;
-      const start = Math.min(x, bbox.left + bbox.width - width);
+      const start = Math.max(bbox.left, Math.min(x, bbox.left + bbox.width - width));
       if (start >= free) {
         ctx.fillText(words, start, bbox.top - 4 * ratio);
         free = start + width + 8 * ratio;
       }
     }
     ctx.restore();
+  }
+
+  // The new versions that are shown; those of one release come within two steps and have one mark, a tag's name first.
+  releases() {
+    const { marks, since, step_s: step } = this.answer;
+    const found = [];
+    for (const mark of marks) {
+      if (mark.kind === "alert" || mark.at < since) continue;
+      const last = found.at(-1);
+      if (last && mark.at - last.at <= SAME_STEPS * step) last.marks.push(mark);
+      else found.push({ at: mark.at, marks: [mark] });
+    }
+    const rank = (mark) => (mark.kind.startsWith("tag:") ? 0 : 1);
+    return found.map(({ at, marks: some }) => ({ at, names: some.sort((a, b) => rank(a) - rank(b)).map(markText) }));
   }
 
   moved(plot) {
@@ -338,7 +350,7 @@ class Chart {
     if (index === null || index === undefined) {
       words = this.answer.groups.length > 1
         ? `${this.answer.groups.length} groups`
-        : `${this.answer.complete ? "Whole range" : "Read so far"}: ${this.said(this.answer.groups[0]?.total, this.answer.since)}`;
+        : `${!this.answer.complete ? "Read so far: " : this.answer.groups[0]?.total.mean != null ? "Mean " : ""}${this.said(this.answer.groups[0]?.total, this.answer.since)}`;
     } else {
       const from = this.answer.since + index * step;
       const date = this.answer.until - this.answer.since > 86400 || step >= 86400;
@@ -459,6 +471,7 @@ class Chart {
   describe() {
     const colours = palette();
     const { groups, more_groups: more, marks, more_marks: moreMarks, complete, step_enlarged: enlarged } = this.answer;
+    const { since, asked_since: asked, step_s: step } = this.answer;
     const swatch = (colour) => {
       const one = make("span", { class: "chart-swatch", "aria-hidden": "true" });
       one.style.borderTopColor = colour;
@@ -468,26 +481,23 @@ class Chart {
       ? groups.map((one, place) => make("li", {}, swatch(colours[PALETTE[place % PALETTE.length]]), one.slice || "none"))
       : [];
     if (more) entries.push(make("li", {}, `${more} more are not shown`));
-    if (this.before?.groups.length) {
-      const one = swatch(colours["--quiet"]);
-      one.style.borderTopStyle = "dashed";
-      entries.push(make("li", {}, one, "previous period"));
-    }
     this.legend.replaceChildren(...entries);
     const listed = marks.slice(-LISTED).map((mark) => {
       const when = make("time", { datetime: iso(mark.at) }, `${iso(mark.at).slice(0, 16).replace("T", " ")} UTC`);
       const words = mark.fingerprint
         ? make("a", { href: `/alerts/${encodeURIComponent(mark.fingerprint)}` }, markText(mark))
         : markText(mark);
-      return make("li", mark.kind === "alert" || this.height > COMPACT ? {} : { class: "unseen" }, words, " ", when);
+      return make("li", {}, words, " ", when);
     });
     const left = marks.length + moreMarks - listed.length;
     if (left > 0) listed.unshift(make("li", { class: "quiet" }, `${left} earlier ones`));
     this.list.replaceChildren(...listed);
     const notes = [];
     if (!complete) notes.push(this.again < MOST_AGAIN ? "Still reading older data." : "Older data could not be read in time: reload to go on.");
+    if (since - asked > step) notes.push(`First scores: ${timeText(since, { date: true })}.`);
     if (enlarged) notes.push("The range is too long for the step asked for.");
     if (!groups.length && complete) notes.push("No scores in this range.");
+    else if (complete && !this.points.some((row) => row.some((point) => point?.mean != null))) notes.push("Too few scores for a line yet.");
     this.note.textContent = notes.join(" ");
     document.dispatchEvent(new CustomEvent("gaugeway:times"));
   }
@@ -511,7 +521,7 @@ class Chart {
     const caption = make("caption", {}, this.box.dataset.label || `${this.answer.metric} of ${this.answer.app}`);
     const table = make("table", {}, caption, head, body);
     const wide = make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `${caption.textContent}, table` }, table);
-    this.table.replaceChildren(this.table.firstElementChild, wide);
+    this.table.replaceChildren(this.table.firstElementChild, this.list, wide);
     document.dispatchEvent(new CustomEvent("gaugeway:times"));
   }
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlencode
@@ -16,41 +16,79 @@ from litestar.response import Redirect, Template
 from markupsafe import Markup
 from msgspec import Struct
 
-from dashboards.web.addresses import APPS, app_page, fits_in_path
+from dashboards.web.addresses import APPS, address_with, app_page, fits_in_path
 from dashboards.web.app_readings import HeatMapReader, TrafficReader, drawn
-from dashboards.web.charts import Dot, Line, Mark, bars, timeline
-from dashboards.web.format import duration, iso, number
-from dashboards.web.quality_matrix import Watches
+from dashboards.web.charts import Dot, Line, Mark, bars, sparkline, timeline
+from dashboards.web.format import duration, iso, number, shortened
+from dashboards.web.quality_matrix import ORDER, Watches
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import TimeRange, address, time_range
-from gaugeway.signals import SIGNALS
+from gaugeway.signals import SIGNALS, UNDIRECTED
 from gaugeway.storage.stores import Query
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.quality import Quality, two_tiers
-from monitors.analysis.series import SeriesGroup, SeriesQuery, chosen_step, marks_of, reference_lines
+from monitors.analysis.series import (
+    FEW_POINTS,
+    ReferenceLine,
+    SeriesGroup,
+    SeriesPoint,
+    SeriesQuery,
+    chosen_step,
+    marks_of,
+    reference_lines,
+)
+from monitors.analysis.series import Mark as SeriesMark
 from monitors.metrics import ANCHOR, DISAGREEMENT
 
 MAX_NAME = 300
-MAX_CHARTS = 24
-"""Metrics and signals with a chart: metrics first."""
+MAX_CHARTS, MAX_LARGE, LEAST_LARGE = 24, 4, 2
+"""Metrics and signals with a chart, and those of them with a large one: the watched ones, or else the first two."""
+MAX_CHANGES = 8
+"""Changes of the last 24 hours that are named: the latest."""
+USUAL = 0.5
+"""The usual value of a signal that compares with the app's own past."""
 MAX_TAGS = 12
 """Tags offered to break down by."""
 MAX_TABLE_ROWS = 48
 """Latest steps in the table behind a chart; the API has all."""
 READING_S = 0.09
 """How long a view waits for the store; the browser asks again for what is incomplete."""
-HEIGHT = 190
+HEIGHT = 240
+MARKS, LABEL = 4, 34
+"""Marks of a chart without JavaScript, and characters of one."""
+SMALL = (240.0, 56.0)
+"""Width and height of a small chart."""
 DAY_S = 86_400.0
 MANY_DAYS_S = 4 * DAY_S
 
 
-class MetricChart(Struct, frozen=True, kw_only=True):
-    """One metric over time, as it is shown without JavaScript."""
+class MetricView(Struct, frozen=True, kw_only=True):
+    """One metric over the range: its scores, its mean of the period before, and its chart without JavaScript.
+
+    `line` is the SLO or baseline; `tone` is "good" or "bad" where the intervals of both periods do not overlap.
+    """
 
     metric: str
     group: SeriesGroup | None
+    before: SeriesPoint | None
+    line: ReferenceLine | None
     drawing: Markup
     complete: bool
+    tone: str = ""
+
+    @property
+    def change(self) -> float | None:
+        """The mean minus that of the period before."""
+        now = None if self.group is None else self.group.total.mean
+        return None if now is None or self.before is None or self.before.mean is None else now - self.before.mean
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """Something new in an app at Unix time `at` (None: some time in the window of its means), in words."""
+
+    at: float | None
+    words: str
+    url: str = ""
 
 
 class AppRequest(Struct, frozen=True, kw_only=True):
@@ -70,16 +108,16 @@ class AppRequest(Struct, frozen=True, kw_only=True):
         tag = self.by.partition(":")[2]
         return self.url("/explore", metric=self.metric, **({"tag": f"{tag}={value}"} if tag else {self.by: value}))
 
-    def query(self, metric: str, by: str = "") -> SeriesQuery:
-        """The series of a metric over the range."""
-        found = self.range
+    def query(self, metric: str, by: str = "", *, of: TimeRange | None = None) -> SeriesQuery:
+        """The series of a metric over the range, or another one, in the steps that are read first."""
+        found = of or self.range
         return SeriesQuery(
             app=self.app,
             metric=metric,
             by=by,
             since=found.since,
             until=found.until,
-            step_s=chosen_step(found.seconds),
+            step_s=chosen_step(found.seconds, points=FEW_POINTS),
         )
 
     def series_url(self, metric: str, **fields: str) -> str:
@@ -94,11 +132,11 @@ def known_metrics(site: Site, app: str, enabled: Sequence[str]) -> list[str]:
     return sorted(found or set(enabled), key=lambda name: (name in SIGNALS, name))
 
 
-def usual_metric(site: Site, app: str, metrics: Sequence[str], enabled: Sequence[str]) -> str:
-    """The metric that an app's view shows unless one is chosen, whatever its time range.
+def ranked(site: Site, app: str, metrics: Sequence[str], enabled: Sequence[str]) -> tuple[list[str], int]:
+    """The metrics of an app, the most important first, and how many of them have a large chart.
 
-    One whose alert fires; else one with an objective, one with a recent alert, one with a rule, one that is no signal,
-    the one with the most scores, and the first enabled one.
+    Those whose alert fires come first; then those with an objective, with a recent alert, with a rule, those that are
+    no signal, those with scores, the most first. Whatever the time range. Watched ones have large charts.
     """
     alerts = [alert for alert in site.engine.alerts() if alert.app in (app, ALL)]
     firing = {alert.metric for alert in alerts if alert.state == "firing"}
@@ -123,7 +161,40 @@ def usual_metric(site: Site, app: str, metrics: Sequence[str], enabled: Sequence
             metric,
         )
 
-    return min(metrics, key=rank, default="")
+    large = sum(metric in firing or (metric in watched and metric not in SIGNALS) for metric in metrics)
+    return sorted(metrics, key=rank), min(MAX_LARGE, max(LEAST_LARGE, large))
+
+
+def changes_of(site: Site, app: str, now: float) -> list[Changed]:
+    """What changed in an app in the last 24 hours, the latest first: models, prompts, releases, sources, passages."""
+    every = [version for version in site.engine.versions.all() if version.app == app]
+    found = []
+    for version in site.engine.versions.changes():
+        if version.app != app or version.first_seen < now - DAY_S:
+            continue
+        same = [other for other in every if other.kind == version.kind and other.first_seen < version.first_seen]
+        kind, old = version.kind.removeprefix("tag:"), max(same, key=lambda other: other.exchanges, default=None)
+        fields = {"app": app, "by": version.kind, "a": "" if old is None else old.value, "b": version.value}
+        url = address_with("/compare", fields) if old is not None else ""
+        found.append(Changed(at=version.first_seen, words=f"{kind} {version.value}", url=url))
+    for alert in site.engine.alerts():
+        if alert.app == app and alert.finding.onset > now - DAY_S:
+            sources = [change for change in alert.changes or () if change.kind in ("source", "documents")]
+            words = [f"{change.kind} {change.value}" for change in sources]
+            found += [Changed(at=alert.finding.onset, words=said, url=f"/alerts/{alert.fingerprint}") for said in words]
+    for quality in site.insight.quality():
+        if quality.app == app and quality.metric == "contexts_per_answer" and not quality.slice:
+            more, fewer = (quality.ci_low or 0.0) > USUAL, (1.0 if quality.ci_high is None else quality.ci_high) < USUAL
+            if more or fewer:
+                said = f"{'more' if more else 'fewer'} passages per answer than usual"
+                found.append(Changed(at=None, words=said))
+    found.sort(key=lambda changed: -(changed.at or now))
+    return list({changed.words: changed for changed in found}.values())[:MAX_CHANGES]
+
+
+def health_of(states: Collection[str]) -> str:
+    """The state of an app, that of its worst rule; "unwatched" without one."""
+    return min(states, key=ORDER.index, default="unwatched")
 
 
 async def is_known(site: Site, app: str, metrics: Sequence[str]) -> bool:
@@ -147,13 +218,11 @@ def tiers_of(site: Site, app: str, enabled: Sequence[Mapping[str, Any]]) -> dict
         rows = [known.get(each) or Quality(app=app, metric=each, n=0, n_eff=0.0, coverage_ratio=0.0) for each in names]
         if any(row.n for row in rows):
             tiers.append(rows)
-    watches, window_s = Watches(site.engine.streams(), site.engine.is_watched), site.config.monitors.window_s
-    return {"tiers": tiers, "judges": judges, "watches": watches, "window_s": window_s}
+    return {"tiers": tiers, "judges": judges, "window_s": site.config.monitors.window_s}
 
 
-def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Site) -> Markup:
+def drawing(asked: AppRequest, query: SeriesQuery, group: SeriesGroup | None, site: Site, *, large: bool) -> Markup:
     """The chart of a metric that is shown without JavaScript; empty without means."""
-    query = asked.query(metric)
     step, since, until = query.step_s, query.steps.start * query.step_s, query.steps.stop * query.step_s
     dots = [
         Dot(at=point.at + step / 2, mean=point.mean, low=point.ci_low, high=point.ci_high, n=point.n)
@@ -162,48 +231,97 @@ def drawing(asked: AppRequest, metric: str, group: SeriesGroup | None, site: Sit
     ]
     if group is None or not dots:
         return Markup("")
-    changes, alerts = site.engine.versions.changes(), site.engine.alerts()
+    changes, alerts, metric = site.engine.versions.changes(), site.engine.alerts(), query.metric
+    line, title = line_of(site, asked.app, metric), f"{metric} of {asked.app}"
+    baseline, desc = None if line is None else line.value, f"Mean of the whole range {number(group.total.mean, 2)}"
+    if not large:
+        return sparkline(
+            dots,
+            title=title,
+            desc=desc,
+            since=since,
+            until=until,
+            gap_s=2.5 * step,
+            baseline=baseline,
+            width=SMALL[0],
+            height=SMALL[1],
+        )
     marks, _ = marks_of(changes, alerts, app=asked.app, metric=metric, since=since, until=until)
-    rules = site.config.alerts.rules or ()
-    lower = site.is_best_at_0(metric)
-    lines = reference_lines(site.engine.streams(), rules, app=asked.app, metric=metric, lower_is_better=lower)
     return timeline(
         [Line(dots=dots, gap_s=2.5 * step)],
-        title=f"{metric} of {asked.app}",
-        desc=f"Mean of the whole range {number(group.total.mean)}",
+        title=title,
+        desc=desc,
         since=since,
         until=until,
-        baseline=lines[0].value if lines else None,
-        marks=[
-            Mark(at=max(since, mark.at), label=f"{mark.kind.removeprefix('tag:')} {mark.value}"[:24])
-            for mark in marks[-4:]
-        ],
+        baseline=baseline,
+        marks=releases(marks, 2.0 * step)[-MARKS:],
     )
 
 
-async def metric_charts(site: Site, asked: AppRequest, metrics: Sequence[str]) -> list[MetricChart]:
-    """The charts of the metrics, with what can be read in time."""
+def releases(marks: Sequence[SeriesMark], apart_s: float) -> list[Mark]:
+    """The new versions of a chart: those that came within `apart_s` of each other, as one release, have one mark."""
+    found: list[tuple[float, list[str]]] = []
+    for mark in marks:
+        name = f"{mark.kind.removeprefix('tag:')} {mark.value}"
+        if mark.kind != "alert" and found and mark.at - found[-1][0] <= apart_s:
+            found[-1][1].append(name)
+        elif mark.kind != "alert":
+            found.append((mark.at, [name]))
+    return [Mark(at=at, label=shortened(", ".join(names), LABEL)) for at, names in found]
+
+
+def line_of(site: Site, app: str, metric: str) -> ReferenceLine | None:
+    """What a rule compares a metric of an app with, an SLO before a baseline."""
+    rules, lower = site.config.alerts.rules or (), site.is_best_at_0(metric)
+    lines = reference_lines(site.engine.streams(), rules, app=app, metric=metric, lower_is_better=lower)
+    return lines[0] if lines else None
+
+
+def tone_of(now: SeriesPoint, before: SeriesPoint | None, *, lower_is_better: bool, signal: bool) -> str:
+    """Whether a change is for better or worse: "" where the intervals overlap, or where neither is better."""
+    if before is None or None in (now.ci_low, now.ci_high, before.ci_low, before.ci_high) or signal:
+        return ""
+    rose, fell = (now.ci_low or 0.0) > (before.ci_high or 0.0), (now.ci_high or 0.0) < (before.ci_low or 0.0)
+    return "" if not rose and not fell else "good" if rose != lower_is_better else "bad"
+
+
+async def metric_views(site: Site, asked: AppRequest, metrics: Sequence[str], large: int) -> list[MetricView]:
+    """The metrics over the range with what can be read in time; the first `large` have a large chart."""
     deadline = time.monotonic() + READING_S
-    charts = []
-    for metric in metrics:
-        found = await site.series.read(asked.query(metric), max(0.0, deadline - time.monotonic()))
-        group = found.groups[0] if found.groups else None
-        shown = drawing(asked, metric, group, site)
-        charts.append(MetricChart(metric=metric, group=group, drawing=shown, complete=found.complete))
-    return charts
+    previous, shown = asked.range.previous(), []
+
+    def left() -> float:
+        return max(0.0, deadline - time.monotonic())
+
+    for index, metric in enumerate(metrics):
+        query, found = await site.series.read_fitted(asked.query(metric), left(), FEW_POINTS)
+        old = await site.series.read(asked.query(metric, of=previous), left())
+        group, lower = found.groups[0] if found.groups else None, site.is_best_at_0(metric)
+        before = old.groups[0].total if old.groups and old.complete else None
+        tone = "" if group is None else tone_of(group.total, before, lower_is_better=lower, signal=metric in UNDIRECTED)
+        view = MetricView(
+            metric=metric,
+            group=group,
+            before=before,
+            line=line_of(site, asked.app, metric),
+            drawing=drawing(asked, query, group, site, large=index < large),
+            complete=found.complete and old.complete,
+            tone=tone,
+        )
+        shown.append(view)
+    return shown
 
 
-def volume(asked: AppRequest, group: SeriesGroup | None) -> Markup:
-    """Bars of the number of scores by step."""
+def volume(query: SeriesQuery, group: SeriesGroup | None, seconds: float) -> Markup:
+    """Bars of the number of scores by step, over a range of so many seconds."""
     if group is None:
         return Markup("")
-    query = asked.query(asked.metric)
     counts = {round(point.at / query.step_s): point.n for point in group.points}
     bounds = [iso(index * query.step_s) for index in (*query.steps, query.steps.stop)]
-    words = [bound[5:10] if asked.range.seconds > MANY_DAYS_S else bound[11:16] for bound in bounds]
+    words = [bound[5:10] if seconds > MANY_DAYS_S else bound[11:16] for bound in bounds]
     return bars(
         [counts.get(index, 0) for index in query.steps],
-        title=f"Scores of {asked.metric} by {duration(query.step_s)}",
+        title=f"Scores of {query.metric} by {duration(query.step_s)}",
         desc=f"{group.n} in all, at most {max(counts.values(), default=0)}",
         edges=words,
         times=bounds,
@@ -235,8 +353,9 @@ def app_handlers(site: Site) -> list[Any]:
         metrics = known_metrics(site, name, [metric["name"] for metric in about["metrics"]])
         chosen = params.get("metric", "").strip()[:MAX_NAME]
         firing = [alert for alert in site.engine.alerts() if alert.app in (name, ALL) and alert.state == "firing"]
-        usual = usual_metric(site, name, metrics, [metric["name"] for metric in about["metrics"]])
-        metrics = list(dict.fromkeys([*metrics, chosen] if chosen else metrics))
+        metrics, large = ranked(site, name, metrics, [metric["name"] for metric in about["metrics"]])
+        usual = metrics[0] if metrics else ""
+        metrics = list(dict.fromkeys([chosen, *metrics] if chosen else metrics))
         asked = AppRequest(
             app=name,
             range=time_range(params, site.clock()),
@@ -244,10 +363,11 @@ def app_handlers(site: Site) -> list[Any]:
             by=dimension(params.get("by", "")),
         )
         charts, more = await asyncio.gather(
-            metric_charts(site, asked, metrics[:MAX_CHARTS]), details(site, asked, traffic, heat)
+            metric_views(site, asked, metrics[:MAX_CHARTS], large), details(site, asked, traffic, heat)
         )
         if all(chart.complete and chart.group is None for chart in charts) and not await is_known(site, name, metrics):
             raise HTTPException(status_code=404, detail="no app of this name has scores")
+        watches = Watches(site.engine.streams(), site.engine.is_watched)
         return site.render(
             request,
             "app.html",
@@ -255,14 +375,19 @@ def app_handlers(site: Site) -> list[Any]:
             time_range=asked.range,
             asked=asked,
             charts=charts,
+            large=large,
+            health=health_of([watches.of(name, metric).state for metric in metrics]),
+            changes=changes_of(site, name, site.clock()),
+            meanings=SIGNALS,
             signals=SIGNALS,
             more_charts=max(0, len(metrics) - MAX_CHARTS),
-            metrics=metrics,
+            metrics=sorted(metrics, key=lambda metric: (metric in SIGNALS, metric)),
             alerts=firing,
             dimensions=dimensions(site, name, asked.by),
             height=HEIGHT,
             rows=MAX_TABLE_ROWS,
             previous=asked.range.previous(),
+            watches=watches,
             **more,
             **tiers_of(site, name, about["metrics"]),
         )
@@ -273,17 +398,17 @@ def app_handlers(site: Site) -> list[Any]:
 async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: HeatMapReader) -> Mapping[str, Any]:
     """The parts of the view that are about the chosen metric."""
     found = asked.range
-    total, scores, parts, exchanges = await asyncio.gather(
-        site.series.read(asked.query(asked.metric), READING_S),
+    (query, total), scores, (_, parts), exchanges = await asyncio.gather(
+        site.series.read_fitted(asked.query(asked.metric), READING_S),
         heat.read(asked.app, asked.metric, found.since, found.until, READING_S),
-        site.series.read(asked.query(asked.metric, asked.by), READING_S),
+        site.series.read_fitted(asked.query(asked.metric, asked.by), READING_S),
         traffic.read(asked.app, asked.metric, found.since, found.until, READING_S),
     )
     title = f"Scores of {asked.metric}: share of each tenth of the scale over time"
     return {
         "heat": scores,
         "heat_drawing": drawn(scores, title=title, since=found.since, until=found.until),
-        "volume": volume(asked, total.groups[0] if total.groups else None),
+        "volume": volume(query, total.groups[0] if total.groups else None, found.seconds),
         "volume_complete": total.complete,
         "traffic": exchanges,
         "slices": parts.groups,

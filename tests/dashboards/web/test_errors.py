@@ -14,6 +14,8 @@ FORMS = {
     "/alerts/f1/acknowledge": "/alerts/f1",
     "/alerts/f1/unacknowledge": "/alerts/f1",
     "/alerts/f1/rebaseline": "/alerts/f1",
+    "/alerts/f1/assign": "/alerts/f1",
+    "/alerts/f1/note": "/alerts/f1",
     "/silences/s1/remove": "/alerts",
     "/dead-letters/d1/retry": "/alerts",
     "/review/label": "/review",

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from gaugeway.settings.shared import Alerts
 from monitors.alerting.acknowledgements import Ack
+from monitors.alerting.alert_history import MAX_EVENTS, MAX_NOTES
 from monitors.alerting.notifiers import Route
 from tests.support.alerting import People
 from tests.support.delivering import (
@@ -261,3 +262,36 @@ async def test_a_silence_that_was_removed_stays_listed_as_such_and_new_ones_are_
         assert len(listed) == 500
         assert all(one.removed and one.state(world.now) == "expired" for one in listed)
         assert not acts.muted(SHOP)
+
+
+# --- notes and assignees ---
+
+
+async def test_notes_and_the_assignee_outlive_a_restart_and_any_number_of_deliveries(tmp_path):
+    people = People()
+    async with delivering(tmp_path, people=people) as world:
+        await world.tick(SHOP)
+        desk = world.delivery.acknowledgements
+        await desk.note(SHOP.fingerprint, "index rebuilt", "Sam")
+        await desk.assign(SHOP.fingerprint, "Kim", "Sam")
+        for n in range(2 * MAX_EVENTS):
+            await desk.acknowledge(SHOP.fingerprint, Ack(by=f"a{n}", at=T0 + n))
+        await world.restart()
+        history = world.delivery.acknowledgements.history
+        assert [(note.by, note.comment) for note in history.notes(SHOP.fingerprint)] == [("Sam", "index rebuilt")]
+        assert history.assignee(SHOP.fingerprint) == "Kim"
+        assert history.notes(BANK.fingerprint) == []
+        assert len(history.of(SHOP.fingerprint)) == MAX_EVENTS + 2
+        await world.delivery.acknowledgements.assign(SHOP.fingerprint, "", "Kim")
+        assert history.assignee(SHOP.fingerprint) == ""
+
+
+async def test_an_alert_takes_so_many_notes_and_no_more(tmp_path):
+    async with delivering(tmp_path, people=People()) as world:
+        await world.tick(SHOP)
+        desk = world.delivery.acknowledgements
+        for n in range(MAX_NOTES):
+            await desk.note(SHOP.fingerprint, str(n), "Sam")
+        with pytest.raises(ValueError, match="has 20 notes already"):
+            await desk.note(SHOP.fingerprint, "one too many", "Sam")
+        assert len(desk.history.notes(SHOP.fingerprint)) == MAX_NOTES

@@ -131,6 +131,46 @@ async def test_a_design_effect_widens_the_intervals(tmp_path):
     assert wide.ci_high - wide.ci_low > 1.8 * (plain.ci_high - plain.ci_low)
 
 
+@pytest.mark.parametrize("minutes", [10, 60, 600])
+async def test_the_first_scores_of_an_app_are_a_line_and_no_single_dot(tmp_path, minutes):
+    async with store_in(tmp_path) as store:
+        await fill(store, 12 * minutes, since=NOW - 60.0 * minutes)
+        asked = query(step_s=chosen_step(DAY, points=series.FEW_POINTS))
+        better, found = await SeriesReader(store, clock=lambda: NOW).read_fitted(asked, 60.0)
+    assert found.complete
+    (group,) = found.groups
+    assert group.n == 12 * minutes
+    means = [point for point in group.points if point.mean is not None]
+    assert len(means) >= min(5, minutes // 2)
+    assert len(means) >= 0.8 * len(group.points)
+    assert NOW - better.since < 60.0 * minutes + asked.step_s
+    assert len(better.steps) <= series.USUAL_POINTS + 1
+
+
+async def test_few_scores_of_a_long_time_have_long_steps_over_the_whole_range(tmp_path):
+    async with store_in(tmp_path) as store:
+        await fill(store, 120)
+        asked = query(step_s=chosen_step(DAY, points=series.FEW_POINTS))
+        better, found = await SeriesReader(store, clock=lambda: NOW).read_fitted(asked, 60.0)
+    assert (better.since, better.until) == (asked.since, asked.until)
+    assert better.step_s > asked.step_s
+    assert sum(point.mean is not None for point in found.groups[0].points) >= 4
+
+
+async def test_while_the_fitting_steps_are_read_others_are_shown(tmp_path):
+    async with store_in(tmp_path) as store:
+        await fill(store, 2000)
+        asked = query(step_s=chosen_step(DAY, points=series.FEW_POINTS))
+        reader = SeriesReader(store, clock=lambda: NOW)
+        await reader.read(asked, 60.0)
+        first, found = await reader.read_fitted(asked, 0.0)
+        better, later = await reader.read_fitted(asked, 60.0)
+    assert first == asked
+    assert not found.complete
+    assert found.groups[0].n == later.groups[0].n == 2000
+    assert better.step_s < asked.step_s
+
+
 async def test_settled_steps_are_read_once_and_open_ones_again(tmp_path):
     async with store_in(tmp_path) as store:
         await fill(store, 300)

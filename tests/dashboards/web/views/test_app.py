@@ -44,14 +44,43 @@ async def test_an_app_has_a_chart_for_each_metric_and_tables_behind_them(tmp_pat
         await w.look()
         page = await complete(w, "/apps/shop?since=6h&metric=faithfulness")
     charts = [one for one in page.all("div") if one.get("class") == "chart-live"]
+    assert page.all("h1")
+    assert "shop Degraded" in page.words
     assert charts[0]["data-series"] == "/api/series?app=shop&metric=faithfulness&since=6h"
     assert "until=" in charts[0]["data-previous"]
-    assert "Mean 0." in page.words
-    assert "320 scores" in page.words
-    assert "Input tokens, mean 900 900 to 900" in page.words
+    assert any("95 % interval 0." in one.get("title", "") and "320 scores" in one["title"] for one in page.all("span"))
+    assert "Input tokens 900" in page.words
+    assert any(one.get("title") == "900 to 900, 320 answers" for one in page.all("div"))
     assert "Latency, median 1.5 s" in page.words or "Latency, median 1.4 s" in page.words
-    assert "Cost of an exchange, mean 0.0020 USD" in page.words
-    assert "alert firing" in page.words or "alerts firing" in page.words
+    assert "Cost of an answer 0.0020 USD" in page.words
+    assert "faithfulness of shop fell from 0." in page.words
+
+
+async def test_an_app_says_what_changed_today_and_how_each_metric_moved(tmp_path):
+    async with world(tmp_path) as w:
+        now = time.time()
+        for n in range(200):
+            old = n < 100
+            at = now - (8.0 if old else 4.0) * HOUR + 20.0 * n
+            await w.add(
+                0.95 if old else 0.3,
+                at=at,
+                id=f"c{n}",
+                model="m-1" if old else "m-2",
+                tags={"release": "41" if old else "42"},
+            )
+            await w.add(0.5, at=at, metric="abstained", id=f"s{n}", model="m-1" if old else "m-2")
+            await w.add(0.5, at=at, metric="slow", id=f"t{n}", model="m-1" if old else "m-2")
+        await w.look()
+        page = await complete(w, "/apps/shop?since=6h&metric=faithfulness")
+        (quiet,) = [await complete(w, "/apps/shop?since=15m")]
+    assert re.search(r"Changed in the last 24 hours: (model m-2 · release 42|release 42 · model m-2) 20", page.words)
+    links = [one["href"] for one in page.all("a") if one.get("href", "").startswith("/compare?")]
+    assert "/compare?app=shop&by=model&a=m-1&b=m-2" in links
+    assert re.search(r"faithfulness 0\.30 ▼ change -0\.65", page.words)
+    assert any(one.get("class") == "change bad" for one in page.all("span"))
+    assert re.search(r"Other metrics and signals slow ↓0\.50", page.words)
+    assert "No scores in this range." in quiet.words
 
 
 async def test_the_slices_lead_to_their_exchanges(tmp_path):
@@ -217,12 +246,12 @@ async def test_latency_and_cost_are_of_the_whole_range(tmp_path):
             await complete(w, "/apps/shop?since=24h&metric=faithfulness"),
             await complete(w, "/apps/shop?since=15m&metric=faithfulness"),
         )
-    assert "Latency, 95th percentile 9 s" in day.words
+    assert "Latency, p95 9 s" in day.words
     assert "Latency, median 1 s" in day.words
-    found = re.search(r"From (\d+) of (?:about )?(\d,\d+) exchanges that faithfulness was computed for", day.words)
+    found = re.search(r"From (\d+) of (?:about )?(\d,\d+) answers scored for faithfulness", day.words)
     assert int(found[1]) == pytest.approx(600, rel=0.15)
     assert int(found[2].replace(",", "")) == pytest.approx(1500, rel=0.15)
-    assert re.search(r"From all 3\d\d exchanges", recent.words)
+    assert re.search(r"From all 3\d\d answers", recent.words)
 
 
 def test_the_heat_map_shows_the_range_and_nothing_outside(tmp_path):

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from dashboards.web.format import at
+from dashboards.web.format import at, plain_names
 from dashboards.web.incident.alert_answers import Levels, is_recovering
 from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.site import OPERATOR_COOKIE
@@ -82,15 +82,15 @@ async def test_means_before_since_and_now_have_intervals_and_numbers(tmp_path):
         alert = await incident(w, good=300, since=240)
         page = await w.page(f"/alerts/{alert.fingerprint}")
     for words in ("Before [(][^)]*[)]", "Since the onset", "Now [(]last [^)]*[)]"):
-        assert re.search(words + r" 0\.\d{2}\s*95 % interval 0\.\d{2} to 0\.\d{2}; n = \d{3}", page.words), words
+        assert re.search(words + r" 0\.\d{2}\s*0\.\d{2} to 0\.\d{2}; n = \d{3}", page.words), words
 
 
 async def test_the_worst_answers_stand_beside_good_ones(tmp_path):
     async with world(tmp_path) as w:
         alert = await incident(w)
         shown = listed(await w.page(f"/alerts/{alert.fingerprint}"))
-    assert len([one for one in shown if one.startswith("bad-")]) == 20
-    assert len([one for one in shown if one.startswith("good-")]) == 5
+    assert len([one for one in shown if one.startswith("bad-")]) == 5
+    assert len([one for one in shown if one.startswith("good-")]) == 2
 
 
 async def test_the_cause_at_the_alarm_stays_beside_the_current_one(tmp_path):
@@ -101,8 +101,8 @@ async def test_the_cause_at_the_alarm_stays_beside_the_current_one(tmp_path):
         page = await w.page(f"/alerts/{alert.fingerprint}")
     assert alert.at_alarm is not None
     assert alert.at_alarm.cause == alert.likely_cause != "judge"
-    assert "Cause at the alarm As first described" in page.words
-    assert alert.at_alarm.detail in page.text
+    assert re.search(r"Cause at the alarm \w+ \(\d+ %\), from the scores before", page.words)
+    assert plain_names(alert.at_alarm.detail) in page.text
     assert "The anchors drifted." in page.text
 
 
@@ -292,16 +292,15 @@ async def test_while_the_mean_is_low_the_page_shows_no_recovery_and_one_mean_sin
         for index in range(100):  # later scores, which the alert's description has not
             await w.add(0.1, at=time.time() - 20.0 + index / 10)
         page = await w.page(f"/alerts/{alert.fingerprint}")
-    assert "Recovery none yet no sign that the mean is back" in page.words
+    assert "Recovery none yet" in page.words
     assert "37 %" not in page.words
     assert "began to grow" not in page.words
     since = re.search(r"Since the onset (0\.\d{2})", page.words)[1]
     title = re.search(r"faithfulness of shop fell from (0\.\d{2}) to (0\.\d{2})", page.words)
-    assert title[2] == f"{float(since):.2f}"
-    assert since != f"{alert.mean_since:.2f}"
+    assert title[2] == since != f"{alert.mean_since:.2f}"
     assert re.search(rf"First notified 0\.\d{{2}} before, {alert.mean_since:.2f} since.* scores; sent 20", page.words)
     assert "Notified means" not in page.words
-    assert f"Mean since, at the alarm {alert.at_alarm.mean_since:.2f}" in page.words
+    assert f": mean {alert.at_alarm.mean_since:.2f}" in page.words
 
 
 async def test_of_a_sample_no_link_promises_a_number_of_answers(tmp_path, monkeypatch):
