@@ -213,7 +213,7 @@ def by_part(counts: Sequence[int], noun: str) -> str:
     return f"{said} in {filled} of {len(counts)} {part}s, the most ({count(most)}) in the {place}"
 
 
-MOST_CHANGES, ALL_OF_THEM, LONGEST_NAME = 2, 0.9, 60
+MOST_CHANGES, ALL_OF_THEM, LONGEST_NAME = 2, 0.9, 60  # internal bound: length of a headline
 _MANY = re.compile(r" \(n [\d,]{3,}\)")
 _ARRIVED = re.compile(r" \S+ appeared with the onset \([\d.]+ % of the exchanges since\)\.")
 _VALUE = re.compile(r"\b(?:tag:)?(\w+)=(?=\S)")

@@ -233,7 +233,7 @@ def drawing(asked: AppRequest, query: SeriesQuery, group: SeriesGroup | None, si
         return Markup("")
     changes, alerts, metric = site.engine.versions.changes(), site.engine.alerts(), query.metric
     line, title = line_of(site, asked.app, metric), f"{metric} of {asked.app}"
-    baseline, desc = None if line is None else line.value, f"Mean of the whole range {number(group.total.mean, 2)}"
+    baseline, desc = None if line is None else line.value, f"Mean of the whole range {number(group.total.mean)}"
     if not large:
         return sparkline(
             dots,
@@ -336,63 +336,65 @@ def app_handlers(site: Site) -> list[Any]:
     @get(APPS)
     async def apps(request: Page, app: FromQuery[str] = "") -> Template | Redirect:
         if app and not fits_in_path(app):
-            return await view(request, app)
+            return await view(site, request, app, traffic, heat)
         name = app.strip()[:MAX_NAME]
         kept = [(field, value) for field, value in request.query_params.multi_items() if field != "app"]
         return Redirect(address(app_page(name) if name else "/", kept))
 
     @get(f"{APPS}/{{app:path}}")
     async def app_view(request: Page, app: FromPath[str]) -> Template:
-        return await view(request, app.removeprefix("/"))
-
-    async def view(request: Page, name: str) -> Template:
-        params = request.query_params
-        if not name or len(name) > MAX_NAME:
-            raise HTTPException(status_code=404, detail="an app has a name of 1 to 300 characters")
-        about = await site.insight.status()
-        metrics = known_metrics(site, name, [metric["name"] for metric in about["metrics"]])
-        chosen = params.get("metric", "").strip()[:MAX_NAME]
-        firing = [alert for alert in site.engine.alerts() if alert.app in (name, ALL) and alert.state == "firing"]
-        metrics, large = ranked(site, name, metrics, [metric["name"] for metric in about["metrics"]])
-        usual = metrics[0] if metrics else ""
-        metrics = list(dict.fromkeys([chosen, *metrics] if chosen else metrics))
-        asked = AppRequest(
-            app=name,
-            range=time_range(params, site.clock()),
-            metric=chosen or usual,
-            by=dimension(params.get("by", "")),
-        )
-        charts, more = await asyncio.gather(
-            metric_views(site, asked, metrics[:MAX_CHARTS], large), details(site, asked, traffic, heat)
-        )
-        if all(chart.complete and chart.group is None for chart in charts) and not await is_known(site, name, metrics):
-            raise HTTPException(status_code=404, detail="no app of this name has scores")
-        watches = Watches(site.engine.streams(), site.engine.is_watched)
-        return site.render(
-            request,
-            "app.html",
-            title=name,
-            time_range=asked.range,
-            asked=asked,
-            charts=charts,
-            large=large,
-            health=health_of([watches.of(name, metric).state for metric in metrics]),
-            changes=changes_of(site, name, site.clock()),
-            meanings=SIGNALS,
-            signals=SIGNALS,
-            more_charts=max(0, len(metrics) - MAX_CHARTS),
-            metrics=sorted(metrics, key=lambda metric: (metric in SIGNALS, metric)),
-            alerts=firing,
-            dimensions=dimensions(site, name, asked.by),
-            height=HEIGHT,
-            rows=MAX_TABLE_ROWS,
-            previous=asked.range.previous(),
-            watches=watches,
-            **more,
-            **tiers_of(site, name, about["metrics"]),
-        )
+        return await view(site, request, app.removeprefix("/"), traffic, heat)
 
     return [apps, app_view]
+
+
+async def view(site: Site, request: Page, name: str, traffic: TrafficReader, heat: HeatMapReader) -> Template:
+    """The view of an app. Raises HTTPException for an app that is not known."""
+    params = request.query_params
+    if not name or len(name) > MAX_NAME:
+        raise HTTPException(status_code=404, detail="an app has a name of 1 to 300 characters")
+    about = await site.insight.status()
+    metrics = known_metrics(site, name, [metric["name"] for metric in about["metrics"]])
+    chosen = params.get("metric", "").strip()[:MAX_NAME]
+    firing = [alert for alert in site.engine.alerts() if alert.app in (name, ALL) and alert.state == "firing"]
+    metrics, large = ranked(site, name, metrics, [metric["name"] for metric in about["metrics"]])
+    usual = metrics[0] if metrics else ""
+    metrics = list(dict.fromkeys([chosen, *metrics] if chosen else metrics))
+    asked = AppRequest(
+        app=name,
+        range=time_range(params, site.clock()),
+        metric=chosen or usual,
+        by=dimension(params.get("by", "")),
+    )
+    charts, more = await asyncio.gather(
+        metric_views(site, asked, metrics[:MAX_CHARTS], large), details(site, asked, traffic, heat)
+    )
+    if all(chart.complete and chart.group is None for chart in charts) and not await is_known(site, name, metrics):
+        raise HTTPException(status_code=404, detail="no app of this name has scores")
+    watches = Watches(site.engine.streams(), site.engine.is_watched)
+    return site.render(
+        request,
+        "app.html",
+        title=name,
+        time_range=asked.range,
+        asked=asked,
+        charts=charts,
+        large=large,
+        health=health_of([watches.of(name, metric).state for metric in metrics]),
+        changes=changes_of(site, name, site.clock()),
+        meanings=SIGNALS,
+        signals=SIGNALS,
+        more_charts=max(0, len(metrics) - MAX_CHARTS),
+        metrics=sorted(metrics, key=lambda metric: (metric in SIGNALS, metric)),
+        alerts=firing,
+        dimensions=dimensions(site, name, asked.by),
+        height=HEIGHT,
+        rows=MAX_TABLE_ROWS,
+        previous=asked.range.previous(),
+        watches=watches,
+        **more,
+        **tiers_of(site, name, about["metrics"]),
+    )
 
 
 async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: HeatMapReader) -> Mapping[str, Any]:
