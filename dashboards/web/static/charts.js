@@ -471,7 +471,7 @@ class Chart {
   describe() {
     const colours = palette();
     const { groups, more_groups: more, marks, more_marks: moreMarks, complete, step_enlarged: enlarged } = this.answer;
-    const { since, asked_since: asked, step_s: step } = this.answer;
+    const { since, until, asked_since: asked } = this.answer;
     const swatch = (colour) => {
       const one = make("span", { class: "chart-swatch", "aria-hidden": "true" });
       one.style.borderTopColor = colour;
@@ -494,7 +494,7 @@ class Chart {
     this.list.replaceChildren(...listed);
     const notes = [];
     if (!complete) notes.push(this.again < MOST_AGAIN ? "Still reading older data." : "Older data could not be read in time: reload to go on.");
-    if (since - asked > step) notes.push(`First scores: ${timeText(since, { date: true })}.`);
+    if (since - asked > (until - asked) / 3) notes.push(`First scores: ${timeText(since, { date: true })}.`);
     if (enlarged) notes.push("The range is too long for the step asked for.");
     if (!groups.length && complete) notes.push("No scores in this range.");
     else if (complete && !this.points.some((row) => row.some((point) => point?.mean != null))) notes.push("Too few scores for a line yet.");
