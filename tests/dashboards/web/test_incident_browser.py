@@ -75,7 +75,7 @@ def test_from_a_firing_alert_to_all_bad_answers_of_the_suspect_in_two_clicks(tmp
         tab.open(f"{base}/alerts")
         click(tab, f"a[href='/alerts/{alert.fingerprint}']", f"location.pathname === '/alerts/{alert.fingerprint}'")
         until(tab, DIFFERS)
-        click(tab, f"#suspects td a[href*='{field}='][href*='below=']", "location.pathname === '/explore'")
+        click(tab, f"#answers .shared a[href*='{field}='][href*='below=']", "location.pathname === '/explore'")
         found = tab.run(LISTED)
         while tab.run("document.querySelector('a[rel=next]') !== null"):
             here = tab.run("location.href")
@@ -94,7 +94,7 @@ def test_a_comparison_that_takes_longer_appears_by_itself(tmp_path, monkeypatch)
 
     def visit(tab, base, alert, soon, w):
         tab.open(f"{base}/alerts/{alert.fingerprint}")
-        until(tab, f"{DIFFERS} && document.querySelector('#suspects').innerText.includes('{BAD}')")
+        until(tab, f"{DIFFERS} && document.querySelector('#answers').innerText.includes('{BAD}')")
         assert not tab.complaints
 
     browse(tmp_path, fired, visit)
@@ -124,7 +124,7 @@ def test_with_the_keyboard_alone_from_the_alert_to_an_exchange_and_on_to_the_nex
         tab_to(tab, f"one.getAttribute('href') === '/alerts/{alert.fingerprint}'")
         press(tab, "Enter")
         until(tab, f"location.pathname === '/alerts/{alert.fingerprint}' && {DIFFERS}")
-        tab_to(tab, "one.closest('#suspects td') && one.href.includes('source=') && one.href.includes('below=')")
+        tab_to(tab, "one.closest('#answers .shared') && one.href.includes('source=') && one.href.includes('below=')")
         press(tab, "Enter")
         until(tab, "location.pathname === '/explore'")
         tab_to(tab, "one.matches('button.peek')")
@@ -152,6 +152,8 @@ def test_with_the_keyboard_alone_from_the_alert_to_an_exchange_and_on_to_the_nex
 def test_with_the_keyboard_alone_the_worst_answers_become_a_data_set(tmp_path):
     def visit(tab, base, alert, soon, w):
         tab.open(f"{base}/alerts/{alert.fingerprint}")
+        tab_to(tab, "one.matches('#act-keep > summary')")
+        press(tab, "Enter")
         tab_to(tab, "one.closest('form[action=\"/datasets\"] button') !== null")
         press(tab, "Enter")
         until(tab, "document.body.innerText.includes('Added to the data set')")
@@ -270,7 +272,7 @@ OUTSIDE = """
 """
 
 
-def test_on_a_phone_captions_are_whole_and_the_list_shows_cause_onset_and_who_acknowledged(tmp_path):
+def test_on_a_phone_captions_are_whole_and_the_list_shows_rule_and_who_acknowledged(tmp_path):
     def visit(tab, base, alert, soon, w):
         soon(w.engine.acknowledgements.acknowledge(alert.fingerprint, Ack(by="O'Brien", at=time.time())))
         soon(w.engine.acknowledgements.silence(silence_of(alert, now=time.time(), seconds=60.0, by="Kim", comment="")))
@@ -293,7 +295,8 @@ def test_on_a_phone_captions_are_whole_and_the_list_shows_cause_onset_and_who_ac
     assert not outside
     assert "O'Brien" in words
     assert "silenced by Kim" in words
-    assert any("Likely cause" in one for one in titles)
+    assert any("Assignee" in one for one in titles)
+    assert "rule answers" in words
 
 
 def test_in_local_time_no_time_of_the_alert_stays_in_utc(tmp_path):
