@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -53,9 +52,11 @@ MAX_TAGS = 12
 """Tags offered to break down by."""
 MAX_TABLE_ROWS = 48
 """Latest steps in the table behind a chart; the API has all."""
-READING_S = 0.09
+READING_S = 0.2
 """How long a view waits for the store; the browser asks again for what is incomplete."""
 HEIGHT = 240
+LEAST_DOTS = 2
+"""Means of a chart: a single dot shows less than the number beside it."""
 MARKS, LABEL = 4, 34
 """Marks of a chart without JavaScript, and characters of one."""
 SMALL = (240.0, 56.0)
@@ -220,14 +221,14 @@ def tiers_of(site: Site, app: str, enabled: Sequence[Mapping[str, Any]]) -> dict
 
 
 def drawing(asked: AppRequest, query: SeriesQuery, group: SeriesGroup | None, site: Site, *, large: bool) -> Markup:
-    """The chart of a metric that is shown without JavaScript; empty without means."""
+    """The chart of a metric that is shown without JavaScript; empty with fewer than two means."""
     step, since, until = query.step_s, query.steps.start * query.step_s, query.steps.stop * query.step_s
     dots = [
         Dot(at=point.at + step / 2, mean=point.mean, low=point.ci_low, high=point.ci_high, n=point.n)
         for point in (group.points if group is not None else ())
         if point.mean is not None
     ]
-    if group is None or not dots:
+    if group is None or len(dots) < LEAST_DOTS:
         return Markup("")
     changes, alerts, metric = site.engine.versions.changes(), site.engine.alerts(), query.metric
     line, title = line_of(site, asked.app, metric), f"{metric} of {asked.app}"
@@ -293,30 +294,30 @@ async def trend_within(site: Site, query: SeriesQuery, *, lower_is_better: bool 
 
 async def metric_views(site: Site, asked: AppRequest, metrics: Sequence[str], large: int) -> list[MetricView]:
     """The metrics over the range with what can be read in time; the first `large` have a large chart."""
-    deadline, shown = time.monotonic() + READING_S, []
-    now = {
-        quality.metric: quality for quality in site.insight.quality() if quality.app == asked.app and not quality.slice
-    }
-    now = {metric: quality for metric, quality in now.items() if asked.range.live and quality.mean is not None}
-    for index, metric in enumerate(metrics):
-        left = max(0.0, deadline - time.monotonic())
-        query, found = await site.series.read_fitted(asked.query(metric), left, FEW_POINTS)
-        group = found.groups[0] if found.groups else None
+    now = {quality.metric: quality for quality in site.insight.quality() if _is_of(quality, asked)}
+    read = (site.series.read_fitted(asked.query(metric), READING_S, FEW_POINTS) for metric in metrics)
+    shown = []
+    for index, (query, found) in enumerate(await asyncio.gather(*read)):
+        metric, group = query.metric, found.groups[0] if found.groups else None
         total = group.total if group is not None and found.complete else None
+        lower = None if metric in UNDIRECTED else site.is_best_at_0(metric)
         view = MetricView(
             metric=metric,
             group=group,
             value=now.get(metric, total),
             window_s=now[metric].window_s if metric in now else 0.0,
-            trend=await trend_within(
-                site, query, lower_is_better=None if metric in UNDIRECTED else site.is_best_at_0(metric)
-            ),
+            trend=await trend_within(site, query, lower_is_better=lower),
             line=line_of(site, asked.app, metric),
             drawing=drawing(asked, query, group, site, large=index < large),
             complete=found.complete,
         )
         shown.append(view)
     return shown
+
+
+def _is_of(quality: Quality, asked: AppRequest) -> bool:
+    """Whether an estimate is of the app's traffic until now, where now is asked for."""
+    return quality.app == asked.app and not quality.slice and asked.range.live and quality.mean is not None
 
 
 def volume(query: SeriesQuery, group: SeriesGroup | None, seconds: float) -> Markup:
@@ -407,16 +408,17 @@ async def view(site: Site, request: Page, name: str, traffic: TrafficReader, hea
 async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: HeatMapReader) -> Mapping[str, Any]:
     """The parts of the view that are about the chosen metric."""
     found = asked.range
-    (query, total), scores, (_, parts), exchanges = await asyncio.gather(
-        site.series.read_fitted(asked.query(asked.metric), READING_S),
-        heat.read(asked.app, asked.metric, found.since, found.until, READING_S),
+    query, total = await site.series.read_fitted(asked.query(asked.metric), READING_S)
+    since = max(found.since, query.since)
+    scores, (_, parts), exchanges = await asyncio.gather(
+        heat.read(asked.app, asked.metric, since, found.until, READING_S),
         site.series.read_fitted(asked.query(asked.metric, asked.by), READING_S),
         traffic.read(asked.app, asked.metric, found.since, found.until, READING_S),
     )
     title = f"Scores of {asked.metric}: share of each tenth of the scale over time"
     return {
         "heat": scores,
-        "heat_drawing": drawn(scores, title=title, since=found.since, until=found.until),
+        "heat_drawing": drawn(scores, title=title, since=since, until=found.until),
         "volume": volume(query, total.groups[0] if total.groups else None, found.seconds),
         "volume_complete": total.complete,
         "traffic": exchanges,
