@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import math
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from litestar import get
@@ -15,12 +15,13 @@ from litestar.params import FromPath, FromQuery
 from litestar.response import Redirect, Template
 from markupsafe import Markup
 from msgspec import Struct
+from msgspec.structs import replace as replace_struct
 
 from dashboards.web.addresses import APPS, address_with, app_page, fits_in_path
 from dashboards.web.app_readings import HeatMapReader, TrafficReader, drawn
 from dashboards.web.charts import Dot, Line, Mark, bars, sparkline, timeline
 from dashboards.web.format import duration, iso, number, shortened
-from dashboards.web.quality_matrix import ORDER, Watches
+from dashboards.web.quality_matrix import ORDER, RECENT_PART, Trend, Watches
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import TimeRange, address, time_range
 from gaugeway.signals import SIGNALS, UNDIRECTED
@@ -51,9 +52,11 @@ MAX_TAGS = 12
 """Tags offered to break down by."""
 MAX_TABLE_ROWS = 48
 """Latest steps in the table behind a chart; the API has all."""
-READING_S = 0.09
+READING_S = 0.2
 """How long a view waits for the store; the browser asks again for what is incomplete."""
 HEIGHT = 240
+LEAST_DOTS = 2
+"""Means of a chart: a single dot shows less than the number beside it."""
 MARKS, LABEL = 4, 34
 """Marks of a chart without JavaScript, and characters of one."""
 SMALL = (240.0, 56.0)
@@ -63,24 +66,20 @@ MANY_DAYS_S = 4 * DAY_S
 
 
 class MetricView(Struct, frozen=True, kw_only=True):
-    """One metric over the range: its scores, its mean of the period before, and its chart without JavaScript.
+    """One metric over the range: its value, its trend within the range, its scores, and its chart without JavaScript.
 
-    `line` is the SLO or baseline; `tone` is "good" or "bad" where the intervals of both periods do not overlap.
+    `value` is the mean that the overview shows, of the last `window_s` seconds; for a range that has ended that of the
+    range, with `window_s` 0. `line` is the SLO or baseline.
     """
 
     metric: str
     group: SeriesGroup | None
-    before: SeriesPoint | None
+    value: Quality | SeriesPoint | None
+    window_s: float
+    trend: Trend
     line: ReferenceLine | None
     drawing: Markup
     complete: bool
-    tone: str = ""
-
-    @property
-    def change(self) -> float | None:
-        """The mean minus that of the period before."""
-        now = None if self.group is None else self.group.total.mean
-        return None if now is None or self.before is None or self.before.mean is None else now - self.before.mean
 
 
 class Changed(Struct, frozen=True, kw_only=True):
@@ -108,9 +107,9 @@ class AppRequest(Struct, frozen=True, kw_only=True):
         tag = self.by.partition(":")[2]
         return self.url("/explore", metric=self.metric, **({"tag": f"{tag}={value}"} if tag else {self.by: value}))
 
-    def query(self, metric: str, by: str = "", *, of: TimeRange | None = None) -> SeriesQuery:
-        """The series of a metric over the range, or another one, in the steps that are read first."""
-        found = of or self.range
+    def query(self, metric: str, by: str = "") -> SeriesQuery:
+        """The series of a metric over the range, in the steps that are read first."""
+        found = self.range
         return SeriesQuery(
             app=self.app,
             metric=metric,
@@ -222,14 +221,14 @@ def tiers_of(site: Site, app: str, enabled: Sequence[Mapping[str, Any]]) -> dict
 
 
 def drawing(asked: AppRequest, query: SeriesQuery, group: SeriesGroup | None, site: Site, *, large: bool) -> Markup:
-    """The chart of a metric that is shown without JavaScript; empty without means."""
+    """The chart of a metric that is shown without JavaScript; empty with fewer than two means."""
     step, since, until = query.step_s, query.steps.start * query.step_s, query.steps.stop * query.step_s
     dots = [
         Dot(at=point.at + step / 2, mean=point.mean, low=point.ci_low, high=point.ci_high, n=point.n)
         for point in (group.points if group is not None else ())
         if point.mean is not None
     ]
-    if group is None or not dots:
+    if group is None or len(dots) < LEAST_DOTS:
         return Markup("")
     changes, alerts, metric = site.engine.versions.changes(), site.engine.alerts(), query.metric
     line, title = line_of(site, asked.app, metric), f"{metric} of {asked.app}"
@@ -277,39 +276,48 @@ def line_of(site: Site, app: str, metric: str) -> ReferenceLine | None:
     return lines[0] if lines else None
 
 
-def tone_of(now: SeriesPoint, before: SeriesPoint | None, *, lower_is_better: bool, signal: bool) -> str:
-    """Whether a change is for better or worse: "" where the intervals overlap, or where neither is better."""
-    if before is None or None in (now.ci_low, now.ci_high, before.ci_low, before.ci_high) or signal:
-        return ""
-    rose, fell = (now.ci_low or 0.0) > (before.ci_high or 0.0), (now.ci_high or 0.0) < (before.ci_low or 0.0)
-    return "" if not rose and not fell else "good" if rose != lower_is_better else "bad"
+async def trend_within(site: Site, query: SeriesQuery, *, lower_is_better: bool | None) -> Trend:
+    """How the latest quarter of a range differs from the time before, from steps that have been read."""
+    edge = math.floor((query.until - RECENT_PART * (query.until - query.since)) / query.step_s) * query.step_s
+    halves = (replace_struct(query, until=edge), replace_struct(query, since=edge))
+    found = [await site.series.read(half, 0.0) for half in halves if half.since < half.until]
+    totals = [half.groups[0].total for half in found if half.groups and half.complete]
+    if len(totals) < len(halves) or any(total.ci_low is None or total.ci_high is None for total in totals):
+        return Trend(over_s=query.until - query.since)
+    old, new = totals
+    rose, fell = (new.ci_low or 0.0) > (old.ci_high or 0.0), (new.ci_high or 0.0) < (old.ci_low or 0.0)
+    direction: Literal["better", "worse", "changed", "unclear"] = "unclear"
+    if rose or fell:
+        direction = "changed" if lower_is_better is None else "better" if rose != lower_is_better else "worse"
+    return Trend(direction=direction, before=old.mean, since=new.mean, over_s=query.until - query.since)
 
 
 async def metric_views(site: Site, asked: AppRequest, metrics: Sequence[str], large: int) -> list[MetricView]:
     """The metrics over the range with what can be read in time; the first `large` have a large chart."""
-    deadline = time.monotonic() + READING_S
-    previous, shown = asked.range.previous(), []
-
-    def left() -> float:
-        return max(0.0, deadline - time.monotonic())
-
-    for index, metric in enumerate(metrics):
-        query, found = await site.series.read_fitted(asked.query(metric), left(), FEW_POINTS)
-        old = await site.series.read(asked.query(metric, of=previous), left())
-        group, lower = found.groups[0] if found.groups else None, site.is_best_at_0(metric)
-        before = old.groups[0].total if old.groups and old.complete else None
-        tone = "" if group is None else tone_of(group.total, before, lower_is_better=lower, signal=metric in UNDIRECTED)
+    now = {quality.metric: quality for quality in site.insight.quality() if _is_of(quality, asked)}
+    read = (site.series.read_fitted(asked.query(metric), READING_S, FEW_POINTS) for metric in metrics)
+    shown = []
+    for index, (query, found) in enumerate(await asyncio.gather(*read)):
+        metric, group = query.metric, found.groups[0] if found.groups else None
+        total = group.total if group is not None and found.complete else None
+        lower = None if metric in UNDIRECTED else site.is_best_at_0(metric)
         view = MetricView(
             metric=metric,
             group=group,
-            before=before,
+            value=now.get(metric, total),
+            window_s=now[metric].window_s if metric in now else 0.0,
+            trend=await trend_within(site, query, lower_is_better=lower),
             line=line_of(site, asked.app, metric),
             drawing=drawing(asked, query, group, site, large=index < large),
-            complete=found.complete and old.complete,
-            tone=tone,
+            complete=found.complete,
         )
         shown.append(view)
     return shown
+
+
+def _is_of(quality: Quality, asked: AppRequest) -> bool:
+    """Whether an estimate is of the app's traffic until now, where now is asked for."""
+    return quality.app == asked.app and not quality.slice and asked.range.live and quality.mean is not None
 
 
 def volume(query: SeriesQuery, group: SeriesGroup | None, seconds: float) -> Markup:
@@ -400,16 +408,17 @@ async def view(site: Site, request: Page, name: str, traffic: TrafficReader, hea
 async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: HeatMapReader) -> Mapping[str, Any]:
     """The parts of the view that are about the chosen metric."""
     found = asked.range
-    (query, total), scores, (_, parts), exchanges = await asyncio.gather(
-        site.series.read_fitted(asked.query(asked.metric), READING_S),
-        heat.read(asked.app, asked.metric, found.since, found.until, READING_S),
+    query, total = await site.series.read_fitted(asked.query(asked.metric), READING_S)
+    since = max(found.since, query.since)
+    scores, (_, parts), exchanges = await asyncio.gather(
+        heat.read(asked.app, asked.metric, since, found.until, READING_S),
         site.series.read_fitted(asked.query(asked.metric, asked.by), READING_S),
         traffic.read(asked.app, asked.metric, found.since, found.until, READING_S),
     )
     title = f"Scores of {asked.metric}: share of each tenth of the scale over time"
     return {
         "heat": scores,
-        "heat_drawing": drawn(scores, title=title, since=found.since, until=found.until),
+        "heat_drawing": drawn(scores, title=title, since=since, until=found.until),
         "volume": volume(query, total.groups[0] if total.groups else None, found.seconds),
         "volume_complete": total.complete,
         "traffic": exchanges,
