@@ -150,11 +150,15 @@ class Chip(Struct, frozen=True, kw_only=True):
     url: str
 
 
-def chips_of(given: Mapping[str, str]) -> list[Chip]:
+def chips_of(given: Mapping[str, str], path: str = "/explore") -> list[Chip]:
     """The active filters of a selection; its time range and order are no filters."""
     kept = fields_without(given, "after")
     return [
-        Chip(name=BOUNDS.get(name, name), value=_value(name, given[name]), url=explore(fields_without(kept, name)))
+        Chip(
+            name=BOUNDS.get(name, name),
+            value=_value(name, given[name]),
+            url=address_with(path, fields_without(kept, name)),
+        )
         for name in (*FILTERS, *BOUNDS)
         if given.get(name)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +12,7 @@ from dashboards.web.charts import Frame, drawn
 from dashboards.web.format import shortened
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.signals import SIGNALS
+from gaugeway.storage.stores import Point
 from monitors.alerting.stored_exchanges import faults_of
 from monitors.analysis.captured import OF_TRIAL
 from monitors.analysis.human_labels import Passings
@@ -68,6 +69,40 @@ def line_of(evaluation: Evaluation) -> Line:
             return Line(evaluation=evaluation, kind="failed", reason=error.replace("_", " "), detail=detail[:_EVIDENCE])
 
 
+class Badge(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation in a few words: `kind` is the class of its mark, `words` say pass, fail or why there is no score.
+
+    `hint` has what it was compared with.
+    """
+
+    metric: str
+    kind: Literal["good", "bad", "warn", ""]
+    words: str
+    value: float | None = None
+    error: str = ""
+    hint: str = ""
+
+
+def badge_of(scored: Evaluation | Point, passing: Passings, error_of: Callable[[Evaluation | Point], str]) -> Badge:
+    """The badge of an evaluation."""
+    name = scored.metric
+    told = line_of(scored) if isinstance(scored, Evaluation) else scored
+    outcome = told.kind if isinstance(told, Line) else told.outcome
+    if told.value is None:
+        words = f"{outcome}: {told.reason.replace('_', ' ')}"
+        return Badge(metric=name, kind="warn" if outcome == "failed" else "", words=words, hint="Not scored, not 0")
+    rule, error = passing(name), error_of(scored)
+    passes = rule.passes(told.value)
+    return Badge(
+        metric=name,
+        kind="good" if passes else "bad",
+        words="pass" if passes else "fail",
+        value=told.value,
+        error=error,
+        hint=f"{told.value:.3f}{error}; passes at {rule.threshold:g} or {'less' if rule.flipped else 'more'}",
+    )
+
+
 def evidence_of(evidence: Sequence[Mapping[str, Any]]) -> str:
     """The evidence as JSON, one item per paragraph, truncated to about `_EVIDENCE` characters."""
     shown: list[str] = []
@@ -93,21 +128,10 @@ ANSWER, PASSAGE, PASSAGES = 1_500, 200, 8
 
 
 def summary_of(
-    sample: Sample, evaluations: Sequence[Evaluation], names: Sequence[str], passing: Passings
+    sample: Sample, evaluations: Sequence[Evaluation], names: Sequence[str], badge: Callable[[Evaluation], Badge]
 ) -> dict[str, Any]:
     """The fields of `preview.html`; `names` are those of the passages."""
-    lines = [line_of(evaluation) for evaluation in evaluations if evaluation.metric not in SIGNALS]
-    failing = {
-        line.evaluation.metric
-        for line in lines
-        if line.value is not None and not passing(line.evaluation.metric).passes(line.value)
-    }
-    faults = [
-        fault
-        for line in lines
-        if (metric := line.evaluation.metric) in failing
-        for fault in faults_of(evaluations, metric)
-    ]
+    badges = [badge(evaluation) for evaluation in evaluations if evaluation.metric not in SIGNALS]
     passages = [
         (name, " ".join(context.text[: 4 * PASSAGE].split())[:PASSAGE])
         for name, context in zip(names, sample.contexts, strict=False)
@@ -115,14 +139,20 @@ def summary_of(
     return {
         "title": question_of(sample) or "(no question)",
         "sample": sample,
-        "lines": lines,
-        "failing": failing,
-        "faults": list(dict.fromkeys(faults))[:PASSAGES],
+        "badges": badges,
+        "faults": faults_in(badges, evaluations),
         "answer": sample.response[:ANSWER],
         "rest": max(0, len(sample.response) - ANSWER),
         "passages": passages[:PASSAGES],
         "more_passages": max(0, len(passages) - PASSAGES),
     }
+
+
+def faults_in(badges: Sequence[Badge], evaluations: Sequence[Evaluation]) -> list[str]:
+    """What is wrong with an answer, by the metrics that it fails."""
+    failed = [badge.metric for badge in badges if badge.kind == "bad"]
+    faults = dict.fromkeys(fault for metric in failed for fault in faults_of(evaluations, metric))
+    return list(faults)[:PASSAGES]
 
 
 JUDGED = 12

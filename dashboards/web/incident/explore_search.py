@@ -7,8 +7,9 @@ take about `BITE_S`; `Found.since` reports how far back the search got.
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -27,6 +28,8 @@ _FIRST_S, _SMALLEST_S = 900.0, 300.0
 _HELPED = 0.75
 """A shorter range must take at most this share of the previous query's time; otherwise shrinking does not help."""
 _AT_ONCE = 500
+_WORD, _COMPARED = re.compile(r"\w+"), 2_000
+"""Words of questions, and the characters of them that are compared."""
 _MOST_SKIPPED = 1_000_000
 BY_VALUE = ("lowest", "highest")
 
@@ -203,6 +206,31 @@ def cut(
 def together(points: Sequence[Point]) -> list[list[Point]]:
     """Group neighbouring points by exchange."""
     return [list(some) for _, some in groupby(points, key=lambda point: point.sample_id)]
+
+
+def alike(
+    rows: Sequence[list[Point]], questions: Mapping[str, str], fails: Callable[[Point], bool]
+) -> list[list[list[Point]]]:
+    """Group the exchanges that fail the same metrics of the same question; every other one is alone.
+
+    A group stands where its first exchange stood.
+    """
+    groups: dict[tuple[object, ...], list[list[Point]]] = {}
+    for points in rows:
+        name = points[0].sample_id
+        words = same_words(questions.get(name, ""))
+        failed = tuple(sorted(point.metric for point in points if fails(point)))
+        groups.setdefault((points[0].app, words, failed) if words and failed else (name,), []).append(points)
+    return list(groups.values())
+
+
+def same_words(question: str) -> str:
+    """A question without case, punctuation and white space between its words.
+
+    >>> same_words("How  large is Ceres?") == same_words("how large is ceres")
+    True
+    """
+    return " ".join(_WORD.findall(question[:_COMPARED].casefold()))
 
 
 MAX_POINTS = 2_000

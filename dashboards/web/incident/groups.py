@@ -181,7 +181,7 @@ def _ranked(
 
 BINS, TIME_BINS = 20, 40
 STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-_LABELS = 10
+_LABELS = 4
 
 
 class Bar(Struct, frozen=True, kw_only=True):
@@ -238,7 +238,7 @@ def _distribution(metric: str, some: Sequence[float], fields: Mapping[str, str],
         )
     mean, tallest = sum(some) / len(some), max(bars, key=lambda bar: bar.n)
     desc = f"{len(some)} scores, unweighted mean {mean:.2f}; the largest bin, {tallest.words}, has {tallest.n}"
-    svg = filter_bars(bars, f"Scores of {metric}. {desc}", end="1.00", major=2)
+    svg = filter_bars(bars, f"Scores of {metric}. {desc}", end="1.00")
     return FilterChart(name=metric, n=len(some), mean=mean, bars=bars, svg=svg)
 
 
@@ -274,11 +274,7 @@ def over_time(
     return FilterChart(name="Scores over time", n=len(scored), mean=mean, bars=bars, svg=svg)
 
 
-def filter_bars(bars: Sequence[Bar], title: str, *, end: str = "", major: int = 3) -> Markup:
-    """Draw the bars.
-
-    Labels stand below the left edges of their bars, and `end` below the right edge of the last one. Narrow charts
-    show only one in `major` of them, and the end.
-    """
+def filter_bars(bars: Sequence[Bar], title: str, *, end: str = "") -> Markup:
+    """Draw the bars. Labels stand below their left edges, and `end` below the right edge of the last one."""
     every, tallest = max(1, math.ceil(len(bars) / _LABELS)), max([1, *(bar.n for bar in bars)])
-    return drawn("filter_bars", bars=bars, title=title, end=end, every=every, major=major, tallest=tallest)
+    return drawn("filter_bars", bars=bars, title=title, end=end, every=every, tallest=tallest)

@@ -60,13 +60,14 @@
   }
 
   function step(button, by) {
-    const every = [...document.querySelectorAll("button.peek")];
+    const every = [...document.querySelectorAll("button.peek")].filter((other) => other.checkVisibility());
     const next = every[every.indexOf(button) + by];
     if (!next) return;
     next.focus();
     if (opened) next.click();
   }
 
+  // A click beside the links of a row opens its preview; the arrow keys go to the next row.
   if (panel && frame) {
     for (const link of document.querySelectorAll("a[data-preview]")) {
       const button = element("button", { type: "button", className: "plain peek", textContent: "Preview" });
@@ -74,16 +75,34 @@
       button.setAttribute("aria-controls", "preview");
       button.setAttribute("aria-label", `Preview: ${link.textContent.trim()}`);
       button.addEventListener("click", () => open(button, link));
-      button.addEventListener("keydown", (event) => {
-        if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-          event.preventDefault();
-          step(button, event.key === "ArrowDown" ? 1 : -1);
-        }
-      });
       link.after(" ", button);
     }
-    document.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
+    for (const row of document.querySelectorAll("#exchanges tbody tr")) {
+      row.addEventListener("click", (event) => {
+        const button = row.querySelector("button.peek");
+        if (!button || event.target.closest("a, button, summary, details, input") || getSelection().toString()) return;
+        button.focus({ preventScroll: true });
+        button.click();
+      });
+    }
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") close();
+      const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      const here = document.activeElement?.closest("button.peek") ?? (document.activeElement === document.body ? opened : null);
+      if (!by || !here) return;
+      event.preventDefault();
+      step(here, by);
+    });
   }
+
+  // The values known for the chosen field are suggested.
+  const chosen = document.getElementById("filter-field");
+  const typed = document.getElementById("filter-value");
+  function suggest() {
+    typed.setAttribute("list", chosen.selectedOptions[0]?.dataset.list ?? "");
+  }
+  chosen?.addEventListener("change", () => { suggest(); typed.value = ""; typed.focus(); });
+  if (chosen && typed) suggest();
 
   // Saved views stay in this browser: a view is an address, which can be shared as it is.
   const KEY = "gaugeway-explore-views";

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -16,7 +17,14 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.addresses import address_with, explore
 from dashboards.web.format import shortened
-from dashboards.web.incident.exchange_summary import candidate_answers, chart_of, line_of, spans_of, summary_of
+from dashboards.web.incident.exchange_summary import (
+    badge_of,
+    candidate_answers,
+    chart_of,
+    line_of,
+    spans_of,
+    summary_of,
+)
 from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, prompt_of, read
 from dashboards.web.incident.neighbours import list_fields, place_of, similar_failures
 from dashboards.web.site import Page, Site, done, operator_of
@@ -186,8 +194,9 @@ def exchange_handlers(site: Site) -> list[Any]:
     async def preview(exchange_id: FromPath[str]) -> Template:
         sample, evaluations = await _stored(store, exchange_id)
         names = site.sources.names(sample)
-        summary = await asyncio.to_thread(summary_of, sample, evaluations, names, site.sources.passing)
-        return Template("preview.html", context=summary | {"error_of": site.error_of}, media_type="text/html")
+        badge = partial(badge_of, passing=site.passing, error_of=site.error_of)
+        summary = await asyncio.to_thread(summary_of, sample, evaluations, names, badge)
+        return Template("preview.html", context=summary, media_type="text/html")
 
     return [exchange, preview, _feedback_handler(site), _dataset_handler(site)]
 

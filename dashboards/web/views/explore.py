@@ -19,12 +19,14 @@ from litestar.response import Redirect, Stream, Template
 from dashboards.web.addresses import BOUNDS, FILTERS, address_with, chips_of, fields_without
 from dashboards.web.addresses import exchange as exchange_url
 from dashboards.web.format import iso
+from dashboards.web.incident.exchange_summary import badge_of
 from dashboards.web.incident.explore_search import (
     BY_VALUE,
     Cursor,
     Narrowed,
     Narrowing,
     Walk,
+    alike,
     everything,
     search,
     together,
@@ -41,14 +43,34 @@ from gaugeway.storage.stores import Point, Query, SampleField, Store
 from gaugeway.text.passage_identity import id_or_source_of
 from monitors.alerting.changes import Version
 from monitors.analysis import captured
-from monitors.analysis.incident.reading import TopicReports
+from monitors.analysis.incident.reading import TopicReports, read_samples
 
-FIELDS = (*FILTERS, *BOUNDS, "since", "until", "order", "group")
-_PLAIN = {"app", "metric", "outcome", "since", "until", "order", "group"}
+FIELDS = (*FILTERS, *BOUNDS, "since", "until", "order", "group", "columns")
+_PLAIN = {"app", "metric", "outcome", "since", "until", "order", "group", "columns"}
 """Fields of a selection that the store has sums of by prompt and model."""
 OUTCOMES = ("score", "skipped", "failed")
 ORDERS = {"newest": "newest first", "lowest": "lowest score first", "highest": "highest score first"}
 SINCE, MAX_FIELD = "24h", 300
+SHORTER = {"6h": 21_600.0, "1h": 3600.0, "15m": 900.0}
+"""Ranges that it opens on where the scores of `SINCE` cannot be read at once, the longest first."""
+COLUMNS = {
+    "scores": "Scores",
+    "app": "App",
+    "model": "Model",
+    "prompt": "Prompt",
+    "tags": "Tags",
+    "session": "Session",
+    "answer": "Answer",
+    "passages": "Passages",
+    "duration": "Latency",
+    "tokens": "Tokens",
+    "cost": "Cost",
+    "started": "Started",
+}
+"""Columns of the list that can be chosen, beside the question."""
+USUAL = ("scores", "app", "model", "started")
+_OF_SAMPLE = {"session", "answer", "passages", "duration", "tokens", "cost"}
+"""Columns that stand in no evaluation: for these the exchanges are read."""
 ROWS, POINTS = 50, 150
 """Exchanges per page if a metric is selected; otherwise evaluations per page."""
 COUNTED, CHARTS = 2000, 6
@@ -79,13 +101,35 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return not self.given["until"]
 
     @property
+    def slow(self) -> bool:
+        """Whether no index has what it searches for."""
+        return bool({"text", "source", "session", "topic"} & self.fields.keys())
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the list: the chosen ones, else the usual ones but the app where only one is listed."""
+        chosen = self.given["columns"].split(",")
+        usual = [name for name in USUAL if not (name == "app" and self.given["app"])]
+        return [name for name in COLUMNS if name in chosen] or usual
+
+    @property
     def hashed_source(self) -> str:
         """The source, if it is the hash of a passage's text, which no store can search for."""
         return self.given["source"] if self.query.source is None else ""
 
+    @property
+    def may_be_shorter(self) -> bool:
+        """Whether its range was not chosen, and a shorter one can be read faster."""
+        return not (self.given["since"] or self.given["until"] or self.slow)
+
     def address(self, path: str = "/explore", **changes: str) -> str:
         """URL of this selection with some fields changed."""
         return address_with(path, {**self.given, **changes})
+
+    def with_filter(self, params: Mapping[str, str], path: str = "/explore", **changes: str) -> str | None:
+        """URL of this selection with the filter that the form for one `field` adds; None without one."""
+        field, value = params.get("field", ""), params.get("value", "").strip()[:MAX_FIELD]
+        return self.address(path, **changes, **{field: value}) if field in (*FILTERS, *BOUNDS) else None
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,10 +207,20 @@ def _scores_between(given: Mapping[str, str], problems: list[str]) -> tuple[floa
     return least, min([*value("most"), *value("below", -math.inf)], default=None)
 
 
+def shorter_range(query: Query, newest_since: float) -> str:
+    """The longest range whose scores were read, as text; the shortest one where even of that some are missing.
+
+    >>> shorter_range(Query(since=0.0, until=86_400.0), 80_000.0)
+    '1h'
+    """
+    read_s = query.until - newest_since
+    return next((text for text, seconds in SHORTER.items() if seconds <= read_s), [*SHORTER][-1])
+
+
 def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[str]) -> dict[str, list[str]]:
     """Known values by form field, for the suggestions."""
     known: dict[str, set[str]] = {"app": set(apps), "metric": set(metrics), "model": set(), "prompt": set()}
-    known["tag"] = set()
+    known |= {"tag": set(), "outcome": set(OUTCOMES)}
     for version in versions:
         known["app"].add(version.app)
         if version.kind.startswith("tag:"):
@@ -195,9 +249,13 @@ async def lines(
                 yield msgspec.json.encode(record) + b"\n"
 
 
-def _named(about: Mapping[str, Any]) -> set[str]:
-    """The metrics and signals that are on."""
-    return {metric["name"] for metric in (*about["metrics"], *about["signals"])}
+async def _known(site: Site) -> dict[str, list[str]]:
+    """The known values by form field; metrics and signals are those that are on, or have scores."""
+    about, scored = await site.insight.status(), site.insight.quality()
+    names = {metric["name"] for metric in (*about["metrics"], *about["signals"])}
+    return choices(
+        site.engine.versions.all(), {quality.app for quality in scored}, names | {quality.metric for quality in scored}
+    )
 
 
 class Explorer:
@@ -221,8 +279,7 @@ class Explorer:
 
     async def read(self, chosen: Selection, after: Cursor | None, *, thorough: bool) -> tuple[Narrowed, Counted]:
         """A page of the selection, and the scores for its charts."""
-        query = chosen.query
-        slow = bool(query.text or query.source or query.session)
+        query, slow = chosen.query, chosen.slow
         budget_s = THOROUGH_S if thorough else TEXT_S if slow else BUDGET_S
         if (narrowing := self.narrowing(chosen)) is not None:
             within_s = THOROUGH_S if thorough else TOPICS_S
@@ -247,6 +304,17 @@ class Explorer:
         if newest.since is not None:
             return Counted(points=newest.points, newest_since=newest.since)
         return counted_of(newest.points, partial=newest.after is not None, newest=True)
+
+    def fails(self, point: Point) -> bool:
+        """Whether a score fails its metric's threshold."""
+        return point.value is not None and not self.passing(point.metric).passes(point.value)
+
+    def failing(self, chosen: Selection) -> str:
+        """The address of the failing scores of a selection by metric; "" where none can fail, or scores are chosen."""
+        rule = self.passing(chosen.given["metric"])
+        if not chosen.given["metric"] or BOUNDS.keys() & chosen.fields.keys() or not 0.0 < rule.threshold < 1.0:
+            return ""
+        return chosen.address(**{"above" if rule.flipped else "below": f"{rule.threshold:g}"})
 
     async def groups(self, chosen: Selection, counted: Counted) -> Groups | None:
         """The groups of a selection; None where none are wanted."""
@@ -308,16 +376,24 @@ def explore_handlers(site: Site) -> list[Any]:
     store, explorer = site.insight.store, Explorer(site)
 
     @get("/explore")
-    async def explore(request: Page) -> Template:
-        params = request.query_params
+    async def explore(request: Page) -> Template | Redirect:
+        params = {**request.query_params, "columns": ",".join(request.query_params.getall("columns", []))}
         chosen = selection(params, site.clock())
+        if (added := chosen.with_filter(params)) is not None:
+            return Redirect(added)
         after = Cursor.read(params.get("after", ""))
-        thorough = params.get("thorough") == "1"
+        thorough, shorter = params.get("thorough") == "1", False
         narrowed, counted = Narrowed(), Counted()
         if not chosen.problems:
             narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
+            if counted.points and counted.newest_since is not None and after is None and chosen.may_be_shorter:
+                shorter = True
+                chosen = selection(params | {"since": shorter_range(chosen.query, counted.newest_since)}, site.clock())
+                narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
         points = narrowed.found.points
-        about = await site.insight.status()
+        questions = await store.questions(list({point.sample_id for point in points}))
+        rows = alike(together(points), questions, explorer.fails)
+        shown = [about[0].sample_id for about, *_ in rows] if _OF_SAMPLE & {*chosen.columns} else []
         return site.render(
             request,
             "explore.html",
@@ -325,9 +401,13 @@ def explore_handlers(site: Site) -> list[Any]:
             status=400 if chosen.problems else 200,
             time_range=chosen.period,
             chosen=chosen,
+            shorter=shorter,
+            usual_range=SINCE,
             chips=chips_of(chosen.fields),
-            rows=together(points),
-            questions=await store.questions(list({point.sample_id for point in points})),
+            rows=rows,
+            samples=await read_samples(store, shown),
+            columns=COLUMNS,
+            questions=questions,
             found=narrowed.found,
             narrowed=narrowed,
             thorough=thorough,
@@ -335,17 +415,13 @@ def explore_handlers(site: Site) -> list[Any]:
             **explorer.charts(chosen, counted),
             groups=None if chosen.problems else await explorer.groups(chosen, counted),
             grouped_by=GROUPED_BY,
-            passes=lambda point: explorer.passing(point.metric).passes(point.value),
+            failing=explorer.failing(chosen),
+            badges=lambda points: [badge_of(point, site.passing, site.error_of) for point in points],
             listed=fields_without(chosen.fields, "group"),
             exchange_url=exchange_url,
-            choices=choices(
-                site.engine.versions.all(),
-                {quality.app for quality in site.insight.quality()},
-                _named(about) | {quality.metric for quality in site.insight.quality()},
-            ),
+            choices=await _known(site),
             most_suggested=MAX_SUGGESTED,
             orders=ORDERS,
-            outcomes=OUTCOMES,
         )
 
     @get("/explore/export")

@@ -385,7 +385,7 @@ async def test_a_single_score_has_the_judges_error_where_enough_answers_were_jud
         w.judged_twice(29)
         assert " ± " not in (await w.page("/exchanges/known")).words
         w.judged_twice(30)
-        assert "0.40 ± 0.20" in (await w.page("/exchanges/known")).words
+        assert "0.400 ± 0.20" in (await w.page("/exchanges/known")).words
         assert "0.40 ± 0.20" in (await w.page("/exchanges/known/preview")).words
         listed = (await w.page("/explore?metric=faithfulness&since=24h")).words
         assert listed.count("0.40 ± 0.20") == 1

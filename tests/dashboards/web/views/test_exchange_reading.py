@@ -45,7 +45,8 @@ async def test_previous_and_next_walk_through_the_whole_list_in_its_order(tmp_pa
     async with world(tmp_path) as w:
         now = time.time()
         for n in range(20):
-            await w.add((n * 7 % 20 // alike) / 20, at=now - 60.0 - n // alike, id=f"e{n}")
+            about = {"id": f"e{n}", "question": f"How long are {n}?"}
+            await w.add((n * 7 % 20 // alike) / 20, at=now - 60.0 - n // alike, **about)
         fields = {"metric": "faithfulness", "order": order, "since": "1h"}
         page = await w.page(f"/explore?{urlencode(fields)}")
         listed = [

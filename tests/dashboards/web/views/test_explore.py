@@ -132,7 +132,7 @@ async def test_what_cannot_be_searched_for_is_said(tmp_path):
 
     async with world(tmp_path) as w:
         page = await w.page("/explore?least=2&tag=nothing&since=yesterday&order=lowest", 400)
-    assert "This search is not valid." in page.words
+    assert "This filter does not work." in page.words
     assert "choose a metric" in page.words
 
 
@@ -140,7 +140,7 @@ async def test_what_cannot_be_searched_for_is_said(tmp_path):
 async def test_times_beyond_all_calendars_are_refused(tmp_path, since):
     async with world(tmp_path) as w:
         await w.add(0.5)
-        assert "This search is not valid." in (await w.page(f"/explore?since={since}", 400)).words
+        assert "This filter does not work." in (await w.page(f"/explore?since={since}", 400)).words
 
 
 async def test_the_form_narrows_by_everything_at_once(tmp_path):
@@ -180,13 +180,13 @@ async def test_scores_have_a_histogram_for_each_metric(tmp_path):
             await w.add(0.9 if n % 4 else 0.2)
             await w.add(0.5, metric="answer_relevancy")
         page = await w.page("/explore")
-    said = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart filter"]
+    said = [one["aria-label"] for one in page.all("svg") if one.get("class") == "filter"]
     assert any(
         one.startswith("Scores of faithfulness. 40 scores") and "the largest bin, 0.90 to 0.95, has 30" in one
         for one in said
     )
     assert len(said) == 3  # and over time
-    assert "80 scores in the selection" in page.words
+    assert "All 80 scores." in page.words
 
 
 async def test_nothing_of_the_data_becomes_markup(tmp_path):

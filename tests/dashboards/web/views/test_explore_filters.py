@@ -104,7 +104,7 @@ async def test_a_topic_that_is_none_is_said(tmp_path):
     async with world(tmp_path) as w:
         await traffic(w)
         page = await w.page("/explore?metric=faithfulness&topic=topic%3Aweather")
-    assert "No topic of this time is called so" in page.words
+    assert "This time range has no such topic" in page.words
     assert not shown(page)
 
 
@@ -124,7 +124,7 @@ async def test_groups_have_number_mean_and_interval(tmp_path, field, groups):
     assert first
     assert "group" not in fields_of(links[0])
     if field == "source":
-        assert re.search(r"doc-0\.md 20 0\.\d{2} 0\.\d{2} to 0\.\d{2}", page.words)
+        assert re.search(r"doc-0\.md 20 0\.\d\d ?0\.\d\d to 0\.\d\d", page.words)
 
 
 def test_every_active_filter_can_be_removed():
@@ -215,7 +215,7 @@ async def test_a_preview_sums_an_exchange_up(tmp_path):
         missing = await w.client.get("/exchanges/nothing/preview", headers={"accept": "text/html"})
         page, missing = await w.page("/exchanges/x/preview"), missing.status_code
     assert missing == 404
-    assert "faithfulness 0.10" in page.words
+    assert "✗ faithfulness 0.10 fail" in page.words
     assert "Two years." in page.words
     assert "more characters" in page.words
     assert not page.all("img")
@@ -251,3 +251,63 @@ async def test_strict_and_closed_bounds_hold_together(tmp_path):
     assert sorted(below) == ["e3", "e4", "e5", "e6"]
     assert form["below"] == "0.7"
     assert above == ["e8"]
+
+
+async def test_a_filter_that_the_menu_adds_becomes_part_of_the_address(tmp_path):
+    async with world(tmp_path) as w:
+        await traffic(w)
+        page = await w.page("/explore?app=shop&columns=model&since=1h")
+        kept = {"app": "shop", "since": "1h", "columns": "model"}
+        answer = await w.client.get("/explore", params=kept | {"field": "source", "value": " doc-1.md "})
+        odd = await w.client.get("/explore", params={"field": "//evil.example", "value": "x"})
+    hidden = {(one["name"], one["value"]) for one in page.all("input") if one.get("type") == "hidden"}
+    assert hidden >= set(kept.items())
+    assert fields_of(answer.headers["location"]) == kept | {"source": "doc-1.md"}
+    assert odd.status_code == 200
+
+
+@pytest.mark.parametrize(("metric", "below"), [("faithfulness", "0.7"), ("", None), ("contexts_per_answer", None)])
+async def test_one_click_leaves_the_failing_scores_of_a_metric(tmp_path, metric, below):
+    async with world(tmp_path) as w:
+        await traffic(w)
+        page = await w.page(f"/explore?metric={metric}&since=1h")
+        links = {one["href"] for one in page.all("a") if one.get("class") == "chip add"}
+        assert {fields_of(one).get("below") for one in links} == ({below} if below else set())
+        for one in links:
+            assert set(shown(await w.page(one))) == {f"e{n}" for n in range(60) if n % 10 < 7}
+
+
+@pytest.mark.parametrize(
+    ("given", "headings"),
+    [
+        ("", ["Question", "Scores", "App", "Model", "Started"]),
+        ("app=shop", ["Question", "Scores", "Model", "Started"]),
+        ("metric=faithfulness&columns=started,session,scores", ["Question", "faithfulness", "Session", "Started"]),
+        ("columns=passages&columns=nothing&columns=tokens", ["Question", "Passages", "Tokens"]),
+        ("columns=nothing", ["Question", "Scores", "App", "Model", "Started"]),
+    ],
+)
+async def test_the_columns_are_those_of_the_address_that_are_known(tmp_path, given, headings):
+    async with world(tmp_path) as w:
+        await traffic(w)
+        page = await w.page(f"/explore?{given}")
+    heading, first, *_ = next(table for table in page.tables if table[0][0][-1] == "Question")
+    assert [words.strip() for *_, words in heading] == headings
+    if "session" in given:
+        assert first[2][-1].strip() == "s-0"
+    if "passages" in given:
+        assert [words.strip() for *_, words in first[1:]] == ["1", "–"]
+
+
+async def test_failures_of_the_same_question_are_one_row_and_each_is_in_it(tmp_path):
+    async with world(tmp_path) as w:
+        for n in range(9):
+            about = {"question": ("How large is it?", "how large  IS it")[n % 2], "app": "bank" if n == 8 else "shop"}
+            await w.add(0.9 if n == 7 else 0.1, id=f"e{n}", at=time.time() - 60 - n, **about)
+        page = await w.page("/explore?metric=faithfulness")
+    assert "7 like this" in page.words
+    assert page.words.count("like this") == 1
+    rows = next(table for table in page.tables if table[0][0][-1] == "Question")
+    assert len(rows) == 1 + 3
+    assert shown(page) == ["e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7", "e8"]
+    assert "9 exchanges" in page.words

@@ -109,13 +109,11 @@ async def test_charts_and_groups_show_an_incident_that_is_over(tmp_path, monkeyp
         await recovered(w)
         chart = await w.page("/explore?app=shop&metric=faithfulness&since=24h")
         groups = await w.page("/explore?app=shop&metric=faithfulness&since=2h&group=source")
-    mean = float(
-        re.search(r"Over time n = [\d\u2009]+, a sample of \d+ % over the whole period, mean (0\.\d+)", chart.words)[1]
-    )
+    mean = float(re.search(r"faithfulness mean (0\.\d+)", chart.words)[1])
     assert mean == pytest.approx(0.667, abs=0.07)
-    assert re.search(r"A sample of \d+ scores, 2\d % of the selection, the same share of each part", chart.words)
+    assert re.search(r"\d+ scores, a sample of 2\d %, spread evenly over time", chart.words)
     assert "stale.md" in groups.words
-    assert re.search(r"faithfulness of \d+ exchanges, a sample spread over the whole period", groups.words)
+    assert re.search(r"faithfulness of \d+ exchanges, sampled evenly over time", groups.words)
 
 
 async def test_where_only_the_newest_can_be_read_the_chart_says_what_it_covers(tmp_path, monkeypatch):
@@ -128,8 +126,25 @@ async def test_where_only_the_newest_can_be_read_the_chart_says_what_it_covers(t
         monkeypatch.setattr(explore_view, "NEWEST_S", 60.0)
         late = await w.page("/explore?app=shop&metric=faithfulness&since=2h")
     for page in (slow, late):
-        assert "These charts cover only" in page.words
-        assert re.search(r"Over time n = 200, only the newest: \d+ % of the period", page.words)
+        assert re.search(r"Charts cover .* UTC, \d+ % of the range: it has too many scores", page.words)
+        assert "The newest 200 scores." in page.words
         link = next(one["href"] for one in page.all("a") if one["href"].endswith("Z") and "until=" in one["href"])
         fields = parse_qs(urlsplit(link).query)
         assert fields["since"] < fields["until"]
+
+
+@pytest.mark.parametrize(("since", "shortened"), [("", True), ("&since=24h", False)])
+async def test_it_opens_on_a_range_that_it_can_read_unless_one_is_chosen(tmp_path, monkeypatch, since, shortened):
+    monkeypatch.setattr(explore_view, "COUNTED", 300)
+    monkeypatch.setattr(explore_view, "SPREAD_S", -1.0)
+    monkeypatch.setattr(explore_view, "NEWEST_S", 60.0)
+
+    async with world(tmp_path) as w:
+        now = time.time()
+        for n in range(400):
+            await w.add(0.5, at=now - 30.0 - (n if n < 100 else 60.0 * n))
+        page = await w.page(f"/explore?metric=faithfulness{since}")
+    assert ("Showing the last 1 h: 24h has too many scores to read at once. Show 24h" in page.words) == shortened
+    assert ("Charts cover" in page.words) != shortened
+    ranges = [one["href"] for one in page.all("a") if one.get("aria-current") and "since=" in one.get("href", "")]
+    assert ranges[0] == f"/explore?metric=faithfulness&since={'1h' if shortened else '24h'}"
