@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from markupsafe import Markup
 
-from dashboards.web.charts import Frame, drawn
 from dashboards.web.format import shortened
 from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.signals import SIGNALS
@@ -167,6 +165,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     start: float
     seconds: float
 
+    @property
+    def end(self) -> float:
+        """When it ends."""
+        return self.start + self.seconds
+
 
 def spans_of(sample: Sample, evaluations: Sequence[Evaluation]) -> list[Span]:
     """The spans of an exchange.
@@ -196,12 +199,3 @@ def spans_of(sample: Sample, evaluations: Sequence[Evaluation]) -> list[Span]:
         for evaluation in judged[:JUDGED]
     ]
     return found
-
-
-def chart_of(spans: Sequence[Span]) -> Markup:
-    """The spans on one scale; empty without any."""
-    if not spans:
-        return Markup("")
-    first, last = min(span.start for span in spans), max(span.start + span.seconds for span in spans)
-    frame = Frame(since=first, until=last, left=10.0, top=0.0, width=990.0, height=46.0 * len(spans))
-    return drawn("waterfall", spans=spans, frame=frame)

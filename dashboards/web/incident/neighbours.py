@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from dashboards.web.addresses import exchange, explore, fields_without
 from dashboards.web.incident.exchange_summary import question_of
-from dashboards.web.incident.explore_search import BY_VALUE
-from gaugeway.records import Evaluation, Sample, Score
+from dashboards.web.incident.explore_search import BY_VALUE, same_words
+from gaugeway.records import Evaluation, Sample, Score, grouped
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.topics import most_alike
@@ -164,12 +164,11 @@ WITHIN_S = 7 * 86_400.0
 
 
 class Alike(Struct, frozen=True, kw_only=True):
-    """Another failure: its question, score, and how alike the questions are (cosine, 1 for the same words)."""
+    """Failures of a question: how alike it is (cosine, 1 for the same words), and address and score of each."""
 
     question: str
-    value: float
     likeness: float
-    url: str
+    failures: Sequence[tuple[str, float]]
 
 
 class Similar(Struct, frozen=True, kw_only=True):
@@ -207,17 +206,13 @@ async def similar_failures(
     points = [point for point in await store.series(query) if point.value is not None and not rule.passes(point.value)]
     values = {point.sample_id: point.value or 0.0 for point in points if point.sample_id != sample.id}
     questions = await store.questions(list(values))
-    near = await asyncio.to_thread(most_alike, sample.question, questions, most=SIMILAR)
+    near = await asyncio.to_thread(most_alike, sample.question, questions, most=MAX_READ)
+    by_question = grouped((same_words(questions[name]), (name, likeness)) for name, likeness in near)
     fields = {"app": sample.app, "metric": metric, "order": query.order}
-    return Similar(
-        metric=metric,
-        rows=[
-            Alike(
-                question=question_of(Sample(id=name, started_at=0.0, question=questions[name])) or name,
-                value=values[name],
-                likeness=likeness,
-                url=exchange(name, fields),
-            )
-            for name, likeness in near
-        ],
-    )
+    rows = []
+    for some in [*by_question.values()][:SIMILAR]:
+        worst_first = sorted((name for name, _ in some), key=values.__getitem__, reverse=rule.flipped)
+        first = Sample(id=worst_first[0], started_at=0.0, question=questions[worst_first[0]])
+        failures = [(exchange(name, fields), values[name]) for name in worst_first]
+        rows.append(Alike(question=question_of(first) or first.id, likeness=some[0][1], failures=failures))
+    return Similar(metric=metric, rows=rows)

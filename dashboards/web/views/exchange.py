@@ -20,7 +20,6 @@ from dashboards.web.format import shortened
 from dashboards.web.incident.exchange_summary import (
     badge_of,
     candidate_answers,
-    chart_of,
     line_of,
     spans_of,
     summary_of,
@@ -79,16 +78,19 @@ def tokens_of(sample: Sample) -> str:
     return ", ".join(f"{n} {name.removesuffix('_tokens')}" for name, n in counts.items() if n is not None)
 
 
-def scores_of(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """The lines of metrics, and the signals: name, what the mean of it is, and value."""
-    signals = [
-        (evaluation.metric, SIGNALS[evaluation.metric].meaning, evaluation.outcome.value)
-        for evaluation in evaluations
-        if evaluation.metric in SIGNALS and isinstance(evaluation.outcome, Score)
-    ]
+def scores_of(site: Site, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """The evaluations by metrics as badges and as lines; and the signals: name, what the mean of it is, and value."""
+    metrics = [evaluation for evaluation in evaluations if evaluation.metric not in SIGNALS]
+    badges = [badge_of(evaluation, site.passing, site.error_of) for evaluation in metrics]
     return {
-        "lines": [line_of(evaluation) for evaluation in evaluations if evaluation.metric not in SIGNALS],
-        "signals": signals,
+        "lines": [line_of(evaluation) for evaluation in metrics],
+        "badges": sorted(badges, key=lambda badge: ("bad", "warn", "good", "").index(badge.kind)),
+        "wrong": {badge.metric for badge in badges if badge.kind == "bad"},
+        "signals": [
+            (evaluation.metric, SIGNALS[evaluation.metric].meaning, evaluation.outcome.value)
+            for evaluation in evaluations
+            if evaluation.metric in SIGNALS and isinstance(evaluation.outcome, Score)
+        ],
     }
 
 
@@ -132,12 +134,10 @@ async def _around(site: Site, request: Page, sample: Sample, evaluations: Sequen
         chosen = selection(fields, site.clock())
         fixed = bool(chosen.problems or chosen.given["topic"] or chosen.hashed_source)
         place = await place_of(store, chosen.fields, None if fixed else chosen.query, sample, evaluations)
-    spans = spans_of(sample, evaluations)
     return {
         "place": place,
         "list_text": request.query_params.get("list", "") if fields else "",
-        "spans": spans,
-        "waterfall": chart_of(spans),
+        "spans": spans_of(sample, evaluations),
         "similar": await similar_failures(
             store, sample, evaluations, site.sources.passing, metric=fields.get("metric", "")
         ),
@@ -179,7 +179,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             reading=reading,
             answers=answers[:MAX_ANSWERS],
             prompt=prompt_of(sample, everything=everything),
-            **scores_of(evaluations),
+            **scores_of(site, evaluations),
             tokens=tokens_of(sample),
             said=said[-MAX_SUPPLEMENTS:],
             earlier=max(0, len(said) - MAX_SUPPLEMENTS),

@@ -95,7 +95,7 @@ def test_passages_scores_and_facts_are_there(tmp_path):
     ]
     page = shown(tmp_path, sample, [judged(), *others])
     for words in (
-        "id h1 · source handbook · retrieval score 0.82",
+        "id h1 · source handbook · score 0.82",
         "0.33 1 of 3 claims is supported",
         "some-judge 0.0031 USD 1.2 s",
         "skipped no reference",
@@ -121,7 +121,7 @@ def test_an_exchange_without_anything_is_shown(tmp_path):
     page = shown(tmp_path, sample, [])
     assert "(not found)" in page.words
     assert "No passages were found in the request" in page.words
-    assert "This exchange has no evaluations." in page.words
+    assert "No metric was computed for this exchange." in page.words
 
 
 def test_verdicts_of_another_metric_are_marked_when_asked_for(tmp_path):
@@ -168,7 +168,7 @@ def test_the_prompt_says_in_words_what_is_what(tmp_path):
     ):
         assert words in page.words, words
     assert "passage-2" in {one["href"][1:] for one in page.all("a") if one["href"].startswith("#")}
-    assert [one.get("class") for one in page.all("details") if "open" in one] == ["box prompt"]
+    assert [one.get("class") for one in page.all("details") if "open" in one] == ["card prompt"]
 
 
 def test_a_long_prompt_is_closed_and_cut_until_all_of_it_is_asked_for(tmp_path):
@@ -385,7 +385,7 @@ async def test_a_single_score_has_the_judges_error_where_enough_answers_were_jud
         w.judged_twice(29)
         assert " ± " not in (await w.page("/exchanges/known")).words
         w.judged_twice(30)
-        assert "0.400 ± 0.20" in (await w.page("/exchanges/known")).words
+        assert "0.40 ± 0.20" in (await w.page("/exchanges/known")).words
         assert "0.40 ± 0.20" in (await w.page("/exchanges/known/preview")).words
         listed = (await w.page("/explore?metric=faithfulness&since=24h")).words
         assert listed.count("0.40 ± 0.20") == 1

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from dashboards.web.incident.exchange_summary import chart_of, spans_of
+from dashboards.web.incident.exchange_summary import spans_of
 from dashboards.web.incident.neighbours import list_fields
 from gaugeway.records import Context, Evaluation, Message, Sample, Score, Skipped
 from tests.support.pages import EVIL, world
@@ -160,9 +160,29 @@ def test_durations_of_retriever_model_and_judge_are_drawn():
         ("model", 0.0, 2.0),
         ("judge", 2.0, 3.0),
     ]
-    assert "retriever 500 ms; model m-1 2 s; faithfulness by j 3 s" in chart_of(spans)
     assert spans_of(Sample(id="x", started_at=0.0), []) == []
-    assert chart_of([]) == ""
+
+
+async def test_the_waterfall_has_a_row_for_each_step_on_one_scale(tmp_path):
+    async with world(tmp_path) as w:
+        sample = Sample(id="x", started_at=time.time(), model="m-1", duration_s=2.0, retrieval_s=0.5)
+        made = {"version": "1", "judge": "j", "seconds": 2.5, "outcome": Score(1.0)}
+        await w.store.add(sample, [Evaluation(sample_id="x", metric="faithfulness", **made)])
+        page = await w.page("/exchanges/x")
+    assert "retriever 500 ms model m-1 2 s faithfulness by j 2.5 s" in page.words
+    bars = [(one["x"], one["width"]) for one in page.all("rect") if one.get("height") == "10"]
+    assert bars == [("0.0", "10.0"), ("10.0", "40.0"), ("50.0", "50.0")]
+
+
+async def test_failures_of_the_same_question_are_one_row_with_a_link_to_each(tmp_path):
+    async with world(tmp_path) as w:
+        for n in range(4):
+            await w.add(0.4 - n / 10, id=f"bad{n}", question=("a refund, please", "A refund please?")[n % 2])
+        await w.add(0.2, id="x", question="Please, a refund")
+        page = await w.page("/exchanges/x")
+    assert "A refund please? 4 like this" in page.words
+    links = [urlsplit(one["href"]).path for one in page.all("a") if leads_to_exchange(one)]
+    assert links == [f"/exchanges/bad{n}" for n in (3, 2, 1, 0)]
 
 
 def leads_to_exchange(link):
@@ -196,7 +216,7 @@ async def test_similar_failures_are_of_the_metric_of_the_list_one_comes_from(tmp
         here = [address("x", metric=one) for one in ("faithfulness", "answer_relevancy")]
         pages = [await w.page(one) for one in here]
     for page, metric, ids in zip(pages, ("faithfulness", "answer_relevancy"), ("02", "13"), strict=True):
-        assert f"that fail {metric}, with similar questions." in page.words
+        assert f"that fail {metric}, with similar questions" in page.words
         assert "Similarity" in page.words
         links = {urlsplit(one["href"]).path for one in page.all("a") if leads_to_exchange(one)}
         assert {f"/exchanges/bad{n}" for n in ids} <= links

@@ -92,7 +92,7 @@ async def test_an_exchange_with_sent_passages_says_so_and_long_texts_scroll_in_t
             sample, [Evaluation(sample_id="long", metric="faithfulness", version="1", outcome=Score(0.1))]
         )
         page = await w.page("/exchanges/long")
-    assert "Question and passages were sent with the request." in page.words
+    assert "The app sent question and passages beside the prompt." in page.words
     assert "found by explicit (" not in page.words
     folded = {one["aria-label"]: one for one in page.all("div") if "folded" in one.get("class", "")}
     assert {"Text of the question", "Text of passage 1"} <= folded.keys()
