@@ -102,6 +102,7 @@ async def report_view(
         wanted=wanted,
         report=report,
         costs=costs,
+        questions=await site.insight.store.questions(worst_of(report, wanted)),
         problem=problem,
         apps=sorted({quality.app for quality in scored}),
         metrics=sorted({quality.metric for quality in scored} | {*DEFAULT_METRICS}),
@@ -127,6 +128,12 @@ def rows_of(report: SourceReport, wanted: Selection) -> Sequence[Source]:
     """Return the sources in the order wanted; only the one that was asked for, if one was."""
     some = [source for source in ordered(report, wanted.order) if wanted.source in ("", source.name)]
     return some[:ROWS]
+
+
+def worst_of(report: object, wanted: Selection) -> list[str]:
+    """The ids of the worst answers with the source that was asked for."""
+    sources = report.sources if isinstance(report, SourceReport) and wanted.source else ()
+    return [name for source in sources if source.name == wanted.source for name in source.worst_exchanges]
 
 
 def chart_of(source: Source, report: SourceReport) -> Markup:
