@@ -266,6 +266,16 @@ for (const box of document.querySelectorAll(".snippet")) {
   box.querySelector("figcaption").append(button);
 }
 
+for (const part of navigator.clipboard ? document.querySelectorAll("[data-copy]") : []) {
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "plain", textContent: "Copy" });
+  button.setAttribute("aria-label", `Copy the id ${part.dataset.copy}`);
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(part.dataset.copy);
+    button.textContent = "Copied";
+  });
+  part.append(button);
+}
+
 if (document.body.dataset.events && document.querySelector("[data-live]") && window.EventSource) {
   document.addEventListener("visibilitychange", () => (document.hidden || paused ? stop() : resume()));
   document.addEventListener("gaugeway:pause", (event) => {

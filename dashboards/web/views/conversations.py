@@ -12,17 +12,17 @@ import msgspec
 from litestar import get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
-from litestar.response import Template
+from litestar.response import Redirect, Template
 from msgspec import Struct
 
-from dashboards.web.format import shortened
-from dashboards.web.incident.exchange_summary import Line, line_of, question_of
+from dashboards.web.addresses import chips_of
+from dashboards.web.incident.exchange_summary import Badge, badge_of, line_of, question_of
 from dashboards.web.incident.explore_search import Cursor, Found, search
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import time_range
-from dashboards.web.views.exchange import steps_of, tokens_of
+from dashboards.web.views.exchange import tokens_of
 from dashboards.web.views.explore import MAX_FIELD, Selection, selection
-from gaugeway.records import Evaluation, Sample, grouped
+from gaugeway.records import Evaluation, Message, Sample, grouped
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.stores import Point, Query, Store
 from monitors.analysis.human_labels import Passings
@@ -38,6 +38,7 @@ class Thread(Struct, frozen=True, kw_only=True):
     """A conversation: its `key` for an address, "" where only the `session` is known; `last_at` in Unix seconds.
 
     `opening` is the first question that was read, `turns` the number of the latest turn, `worst` the worst score.
+    `unanswered` says why its last exchange has no answer; "" if it has one.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Thread(Struct, frozen=True, kw_only=True):
     turns: int
     exchanges: int
     last_at: float
+    unanswered: str = ""
     worst: Point | None = None
 
 
@@ -95,6 +97,7 @@ def _thread(some: Sequence[Sample], points: Sequence[Point], passing: Passings) 
         turns=max([1, *(sample.turn or 0 for sample in some)]),
         exchanges=len(some),
         last_at=last.started_at,
+        unanswered=last.skip_reason or "",
         worst=min(scored, key=lambda point: _goodness(point, passing), default=None),
     )
 
@@ -120,68 +123,75 @@ async def exchanges_of(store: Store, key: str, app: str) -> list[tuple[Sample, S
     ]
 
 
-ROWS, MAX_STEPS = 50, 200
+ROWS = 50
 BUDGET_S, THREADS_S = 0.14, 0.1
 """How long a page of conversations with scores is looked for, and one by exchanges."""
 
 
 async def listed(
     store: Store, chosen: Selection, metrics: Sequence[str], after: Cursor | None
-) -> tuple[list[tuple[Sample, dict[str, Line]]], Found]:
-    """A page of conversations with their evaluations by metric, found by the first of the metrics."""
+) -> tuple[list[tuple[Sample, Sequence[Evaluation]]], Found]:
+    """A page of conversations with their evaluations, found by the first of the metrics."""
     metric = chosen.query.metric if chosen.query.metric in metrics else metrics[0]
     query = replace(chosen.query, metric=metric)
     found = await search(store, query, after=after, wanted=ROWS, budget_s=BUDGET_S, clock=time.monotonic)
     ids = list(dict.fromkeys(point.sample_id for point in found.points))
     stored = await asyncio.gather(*(store.sample(sample_id) for sample_id in ids))
-    rows = [
-        (exchange[0], {evaluation.metric: line_of(evaluation) for evaluation in exchange[1]})
-        for exchange in stored
-        if exchange is not None and exchange[0].transcript
+    return [exchange for exchange in stored if exchange is not None and exchange[0].transcript], found
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """A question with its answer, and the exchange that they are from; None where none was captured."""
+
+    question: str
+    answer: str
+    sample: Sample | None = None
+    evaluations: Sequence[Evaluation] = ()
+
+
+def turns_of(transcript: Sequence[Message], exchanges: Sequence[tuple[Sample, Sequence[Evaluation]]]) -> list[Turn]:
+    """The turns of a transcript, each with the exchange of the same question; without a transcript all exchanges."""
+    own = [
+        Turn(question=sample.question or "", answer=sample.response, sample=sample, evaluations=made)
+        for sample, made in exchanges
     ]
-    return rows, found
-
-
-async def from_exchanges(site: Site, request: Page, key: str) -> Template:
-    """The page of a conversation that is known by its exchanges. Raises NotFoundException."""
-    some = await exchanges_of(site.insight.store, key, request.query_params.get("app", "")[:MAX_FIELD])
-    if not some:
-        raise NotFoundException(f"No conversation with the id {key[:100]}. It may have expired.")
-    return site.render(
-        request,
-        "conversation_exchanges.html",
-        title=shortened(some[0][0].question) or "Conversation",
-        app=some[-1][0].app,
-        session=some[-1][0].session,
-        some=[
-            (sample, [line_of(evaluation) for evaluation in made if evaluation.metric not in SIGNALS])
-            for sample, made in some
-        ],
-        most=MAX_EXCHANGES,
-    )
+    by_question = {turn.question.strip(): turn for turn in own}
+    turns: list[Turn] = []
+    for message in transcript:
+        if message.role != "user" and turns:
+            turns[-1] = msgspec.structs.replace(turns[-1], answer=f"{turns[-1].answer}\n{message.text}".strip())
+            continue
+        known = by_question.pop(message.text.strip(), Turn(question="", answer=""))
+        question, answer = (message.text, "") if message.role == "user" else ("", message.text)
+        turns.append(msgspec.structs.replace(known, question=question, answer=answer))
+    return turns or own
 
 
 def conversation_handlers(site: Site) -> list[Any]:
     """The handlers of `/conversations` and `/conversations/{id}`."""
-    store, passing = site.insight.store, site.passing
+    store = site.insight.store
 
-    def passes(point: Point) -> bool:
-        return passing(point.metric).passes(point.value or 0.0)
+    def badge(scored: Point | Evaluation) -> Badge:
+        return badge_of(scored, site.passing, site.error_of)
 
     @get("/conversations")
-    async def conversations(request: Page) -> Template:
+    async def conversations(request: Page) -> Template | Redirect:
         params = request.query_params
         about = await site.insight.status()
         metrics = [metric["name"] for metric in about["metrics"] if metric["of_conversations"]]
+        others = [metric["name"] for metric in about["metrics"] if not metric["of_conversations"]]
         period, chosen = time_range(params, site.clock()), selection(params, site.clock())
         after = Cursor.read(params.get("after", ""))
         scored = bool(metrics) and params.get("list") != "all"
-        rows: list[tuple[Sample, dict[str, Line]]] = []
+        which = "all" if metrics and not scored else ""
+        if (added := chosen.with_filter(params, "/conversations", list=which)) is not None:
+            return Redirect(added)
+        rows: list[tuple[Sample, Sequence[Evaluation]]] = []
         found, read = Found(), Threads()
         if scored and not chosen.problems:
             rows, found = await listed(store, chosen, metrics, after)
         elif not chosen.problems:
-            read = await threads(store, replace(chosen.query, order="newest"), after, passing)
+            read = await threads(store, replace(chosen.query, order="newest"), after, site.passing)
             found = read.found
         return site.render(
             request,
@@ -190,11 +200,13 @@ def conversation_handlers(site: Site) -> list[Any]:
             status=400 if chosen.problems else 200,
             time_range=period,
             chosen=chosen,
+            chips=chips_of(chosen.fields | {"list": which}, "/conversations"),
+            choices={"app": sorted({name for name, _ in site.apps()}), "metric": metrics if scored else others},
+            which=which,
             metrics=metrics,
             scored=scored,
             threads=read,
-            passes=passes,
-            known_metrics=[metric["name"] for metric in about["metrics"] if not metric["of_conversations"]],
+            badge=badge,
             rows=rows,
             question_of=question_of,
             found=found,
@@ -205,18 +217,28 @@ def conversation_handlers(site: Site) -> list[Any]:
     @get("/conversations/{conversation_id:str}")
     async def conversation(request: Page, conversation_id: FromPath[str]) -> Template:
         found = await store.sample(conversation_id)
-        if found is None or not found[0].transcript:
-            return await from_exchanges(site, request, conversation_id)
-        sample, evaluations = found
-        exchanges = await store.conversation(sample.conversation or "", MAX_STEPS)
+        whole = found if found is not None and found[0].transcript else None
+        named = request.query_params.get("app", "")[:MAX_FIELD]
+        key, app = (conversation_id, named) if whole is None else (whole[0].conversation or "", whole[0].app)
+        exchanges = await exchanges_of(store, key, app)
+        if whole is None and not exchanges:
+            raise NotFoundException(f"No conversation with the id {key[:100]}. It may have expired.")
+        about, evaluations = whole or exchanges[-1]
+        turns = turns_of(about.transcript, exchanges)
+        shown = {turn.sample.id for turn in turns if turn.sample is not None}
         return site.render(
             request,
             "conversation.html",
-            title=question_of(sample) or "Conversation",
-            sample=sample,
-            lines=[line_of(evaluation) for evaluation in evaluations],
-            steps=[step for step in steps_of(sample, exchanges) if step.id != sample.id],
-            tokens=tokens_of(sample),
+            title=question_of(about if whole else exchanges[0][0]) or "Conversation",
+            sample=about,
+            whole=whole is not None,
+            turns=turns,
+            badge=badge,
+            signals=SIGNALS,
+            lines=[line_of(evaluation) for evaluation in evaluations] if whole else [],
+            steps=[sample for sample, _ in exchanges if sample.id not in shown],
+            most=MAX_EXCHANGES,
+            tokens=tokens_of(about),
         )
 
     return [conversations, conversation]

@@ -104,9 +104,9 @@ async def test_conversations_are_listed_from_exchanges_where_none_is_scored(tmp_
         others = ("since=1h&app=bank", "since=2025-01-01&until=2025-01-02")
         others = [await w.page(f"/conversations?{one}") for one in others]
         opened, (bank, before) = [(one, await w.page(one)) for one in links], others
-    assert "3 conversations among 10 exchanges" in page.words
-    assert "4 exchanges without a session, or that nothing continued, are in Explore only" in page.words
-    assert "Refund 0? 3 faithfulness 0.30 fails the threshold s-1 shop" in page.words
+    assert "3 conversations in 10 exchanges" in page.words
+    assert "4 single exchanges only in Explore" in page.words
+    assert "Refund 0? ✗ faithfulness 0.30 fail 3 answered s-1 shop" in page.words
     assert [one for one, _ in opened] == [
         "/conversations/d0?app=shop",
         "/conversations/c-2?app=bank",
@@ -118,12 +118,12 @@ async def test_conversations_are_listed_from_exchanges_where_none_is_scored(tmp_
     for n in range(3):
         assert f"Refund {n}?" in refund.words
         assert f"Answer {n}." in refund.words
-    assert "faithfulness 0.30" in refund.words
+    assert "✗ faithfulness 0.30 fail" in refund.words
     for one in (page, hostile):
         assert EVIL in one.text
         assert not one.all("img")
-    assert "1 conversation among 1 exchange," in bank.words
-    assert "No exchange in this period matches." in before.words
+    assert "1 conversation in 1 exchange" in bank.words
+    assert "No exchange matches." in before.words
 
 
 async def test_beside_conversations_with_scores_all_can_be_listed(tmp_path):
@@ -135,7 +135,7 @@ async def test_beside_conversations_with_scores_all_can_be_listed(tmp_path):
         link = next(one["href"] for one in scored.all("a") if "list=all" in one["href"])
         everything = await w.page(link)
     assert "1 conversation, newest first" in scored.words
-    assert "3 conversations among" in everything.words
+    assert "3 conversations in" in everything.words
     assert everything.form("/conversations")["list"] == "all"
 
 
