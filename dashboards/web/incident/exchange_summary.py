@@ -88,7 +88,7 @@ def badge_of(scored: Evaluation | Point, passing: Passings, error_of: Callable[[
     outcome = told.kind if isinstance(told, Line) else told.outcome
     if told.value is None:
         words = f"{outcome}: {told.reason.replace('_', ' ')}"
-        return Badge(metric=name, kind="warn" if outcome == "failed" else "", words=words, hint="Not scored, not 0")
+        return Badge(metric=name, kind="warn" if outcome == "failed" else "", words=words, hint="No score: in no mean")
     rule, error = passing(name), error_of(scored)
     passes = rule.passes(told.value)
     return Badge(

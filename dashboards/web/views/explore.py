@@ -34,7 +34,7 @@ from dashboards.web.incident.explore_search import (
 )
 from dashboards.web.incident.groups import FIELDS as GROUPED_BY
 from dashboards.web.incident.groups import Grouping, Groups, distributions, over_time
-from dashboards.web.site import Page, Site
+from dashboards.web.site import TEXTS, Page, Site
 from dashboards.web.spread_sample import spread_sample
 from dashboards.web.toolbar import TimeRange, time_range
 from gaugeway.records import Sample
@@ -53,20 +53,7 @@ ORDERS = {"newest": "newest first", "lowest": "lowest score first", "highest": "
 SINCE, MAX_FIELD = "24h", 300
 SHORTER = {"6h": 21_600.0, "1h": 3600.0, "15m": 900.0}
 """Ranges that it opens on where the scores of `SINCE` cannot be read at once, the longest first."""
-COLUMNS = {
-    "scores": "Scores",
-    "app": "App",
-    "model": "Model",
-    "prompt": "Prompt",
-    "tags": "Tags",
-    "session": "Session",
-    "answer": "Answer",
-    "passages": "Passages",
-    "duration": "Latency",
-    "tokens": "Tokens",
-    "cost": "Cost",
-    "started": "Started",
-}
+COLUMNS: Mapping[str, str] = TEXTS["columns"]
 """Columns of the list that can be chosen, beside the question."""
 USUAL = ("scores", "app", "model", "started")
 _OF_SAMPLE = {"session", "answer", "passages", "duration", "tokens", "cost"}
@@ -108,9 +95,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def columns(self) -> list[str]:
         """The columns of the list: the chosen ones, else the usual ones but the app where only one is listed."""
-        chosen = self.given["columns"].split(",")
         usual = [name for name in USUAL if not (name == "app" and self.given["app"])]
-        return [name for name in COLUMNS if name in chosen] or usual
+        return self.given["columns"].split(",") if self.given["columns"] else usual
 
     @property
     def hashed_source(self) -> str:
@@ -153,6 +139,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 def selection(params: Mapping[str, str], now: float) -> Selection:
     """Parse the form. Invalid fields become problems and are left out of the query."""
     given = {name: params.get(name, "").strip()[:MAX_FIELD] for name in FIELDS}
+    given["columns"] = ",".join(name for name in COLUMNS if name in given["columns"].split(","))
     problems: list[str] = []
 
     name, equals, tag = given["tag"].partition("=")
