@@ -137,6 +137,9 @@ def test_with_the_keyboard_alone_from_the_alert_to_an_exchange_and_on_to_the_nex
         press(tab, "Escape")
         assert tab.run("document.getElementById('preview').hidden")
         assert tab.run("document.activeElement.matches('button.peek')")
+        click(tab, "#exchanges tbody tr:last-child td", "!document.getElementById('preview').hidden")
+        assert tab.run("document.activeElement.closest('tr') === document.querySelector('#exchanges tbody tr:last-child')")
+        press(tab, "Escape")
         press(tab, "Tab", shift=True)
         press(tab, "Enter")
         until(tab, "location.pathname.startsWith('/exchanges/')")
@@ -227,7 +230,7 @@ def test_without_javascript_everything_is_a_link(tmp_path, monkeypatch):
         assert tab.run("document.getElementById('saved').hidden")
         assert tab.run("document.querySelectorAll('svg.filter a[href]').length") > 1
         assert tab.run("document.querySelectorAll('a.chip[href]').length") > 2
-        return tab.run("document.querySelector('#exchanges a').getAttribute('href')")
+        return tab.run("document.querySelector('#exchanges a[data-preview]').getAttribute('href')")
 
     assert browse(tmp_path, fired, visit).startswith("/exchanges/bad-")
 
