@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -102,11 +103,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def hashed_source(self) -> str:
         """The source, if it is the hash of a passage's text, which no store can search for."""
         return self.given["source"] if self.query.source is None else ""
-
-    @property
-    def may_be_shorter(self) -> bool:
-        """Whether its range was not chosen, and a shorter one can be read faster."""
-        return not (self.given["since"] or self.given["until"] or self.slow)
 
     def address(self, path: str = "/explore", **changes: str) -> str:
         """URL of this selection with some fields changed."""
@@ -292,17 +288,6 @@ class Explorer:
             return Counted(points=newest.points, newest_since=newest.since)
         return counted_of(newest.points, partial=newest.after is not None, newest=True)
 
-    def fails(self, point: Point) -> bool:
-        """Whether a score fails its metric's threshold."""
-        return point.value is not None and not self.passing(point.metric).passes(point.value)
-
-    def failing(self, chosen: Selection) -> str:
-        """The address of the failing scores of a selection by metric; "" where none can fail, or scores are chosen."""
-        rule = self.passing(chosen.given["metric"])
-        if not chosen.given["metric"] or BOUNDS.keys() & chosen.fields.keys() or not 0.0 < rule.threshold < 1.0:
-            return ""
-        return chosen.address(**{"above" if rule.flipped else "below": f"{rule.threshold:g}"})
-
     async def groups(self, chosen: Selection, counted: Counted) -> Groups | None:
         """The groups of a selection; None where none are wanted."""
         field, query = chosen.given["group"], chosen.query
@@ -361,6 +346,7 @@ def covered_part(query: Query, newest_since: float | None) -> float:
 def explore_handlers(site: Site) -> list[Any]:
     """The handlers of `/explore`."""
     store, explorer = site.insight.store, Explorer(site)
+    badge = partial(badge_of, passing=site.passing, error_of=site.error_of)
 
     @get("/explore")
     async def explore(request: Page) -> Template | Redirect:
@@ -373,13 +359,14 @@ def explore_handlers(site: Site) -> list[Any]:
         narrowed, counted = Narrowed(), Counted()
         if not chosen.problems:
             narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
-            if counted.points and counted.newest_since is not None and after is None and chosen.may_be_shorter:
+            chose = after is not None or chosen.slow or bool(chosen.given["since"] or chosen.given["until"])
+            if counted.points and counted.newest_since is not None and not chose:
                 shorter = True
                 chosen = selection(params | {"since": shorter_range(chosen.query, counted.newest_since)}, site.clock())
                 narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
         points = narrowed.found.points
         questions = await store.questions(list({point.sample_id for point in points}))
-        rows = alike(together(points), questions, explorer.fails)
+        rows = alike(together(points), questions, lambda point: badge(point).kind == "bad")
         shown = [about[0].sample_id for about, *_ in rows] if _OF_SAMPLE & {*chosen.columns} else []
         return site.render(
             request,
@@ -402,8 +389,8 @@ def explore_handlers(site: Site) -> list[Any]:
             **explorer.charts(chosen, counted),
             groups=None if chosen.problems else await explorer.groups(chosen, counted),
             grouped_by=GROUPED_BY,
-            failing=explorer.failing(chosen),
-            badges=lambda points: [badge_of(point, site.passing, site.error_of) for point in points],
+            passing=site.passing,
+            badges=lambda points: [badge(point) for point in points],
             listed=fields_without(chosen.fields, "group"),
             exchange_url=exchange_url,
             choices=await _known(site),
