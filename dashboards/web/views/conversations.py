@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from litestar.response import Redirect, Template
 from msgspec import Struct
 
 from dashboards.web.addresses import chips_of
-from dashboards.web.incident.exchange_summary import Badge, badge_of, line_of, question_of
+from dashboards.web.incident.exchange_summary import badge_of, line_of, question_of
 from dashboards.web.incident.explore_search import Cursor, Found, search
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import time_range
@@ -171,9 +172,6 @@ def conversation_handlers(site: Site) -> list[Any]:
     """The handlers of `/conversations` and `/conversations/{id}`."""
     store = site.insight.store
 
-    def badge(scored: Point | Evaluation) -> Badge:
-        return badge_of(scored, site.passing, site.error_of)
-
     @get("/conversations")
     async def conversations(request: Page) -> Template | Redirect:
         params = request.query_params
@@ -206,13 +204,19 @@ def conversation_handlers(site: Site) -> list[Any]:
             metrics=metrics,
             scored=scored,
             threads=read,
-            badge=badge,
+            badge=partial(badge_of, passing=site.passing, error_of=site.error_of),
             rows=rows,
             question_of=question_of,
             found=found,
             paged=after is not None,
             silence_s=site.config.monitors.conversation_silence_s,
         )
+
+    return [conversations, _conversation_handler(site)]
+
+
+def _conversation_handler(site: Site) -> Any:
+    store = site.insight.store
 
     @get("/conversations/{conversation_id:str}")
     async def conversation(request: Page, conversation_id: FromPath[str]) -> Template:
@@ -233,7 +237,7 @@ def conversation_handlers(site: Site) -> list[Any]:
             sample=about,
             whole=whole is not None,
             turns=turns,
-            badge=badge,
+            badge=partial(badge_of, passing=site.passing, error_of=site.error_of),
             signals=SIGNALS,
             lines=[line_of(evaluation) for evaluation in evaluations] if whole else [],
             steps=[sample for sample, _ in exchanges if sample.id not in shown],
@@ -241,4 +245,4 @@ def conversation_handlers(site: Site) -> list[Any]:
             tokens=tokens_of(about),
         )
 
-    return [conversations, conversation]
+    return conversation

@@ -398,6 +398,10 @@ def explore_handlers(site: Site) -> list[Any]:
             orders=ORDERS,
         )
 
+    return [explore, _export_handler(site, explorer)]
+
+
+def _export_handler(site: Site, explorer: Explorer) -> Any:
     @get("/explore/export")
     async def export(request: Page) -> Stream:
         chosen = selection(request.query_params, site.clock())
@@ -406,12 +410,12 @@ def explore_handlers(site: Site) -> list[Any]:
         name = "gaugeway-exchanges.jsonl"
         narrowing = explorer.narrowing(chosen)
         return Stream(
-            lines(store, chosen.query, None if narrowing is None else narrowing.keep),
+            lines(site.insight.store, chosen.query, None if narrowing is None else narrowing.keep),
             media_type="application/x-ndjson",
             headers={"content-disposition": f'attachment; filename="{name}"'},
         )
 
-    return [explore, export]
+    return export
 
 
 MAX_TEXT = 300

@@ -138,7 +138,9 @@ def test_with_the_keyboard_alone_from_the_alert_to_an_exchange_and_on_to_the_nex
         assert tab.run("document.getElementById('preview').hidden")
         assert tab.run("document.activeElement.matches('button.peek')")
         click(tab, "#exchanges tbody tr:last-child td", "!document.getElementById('preview').hidden")
-        assert tab.run("document.activeElement.closest('tr') === document.querySelector('#exchanges tbody tr:last-child')")
+        assert tab.run(
+            "document.activeElement.closest('tr') === document.querySelector('#exchanges tbody tr:last-child')"
+        )
         press(tab, "Escape")
         press(tab, "Tab", shift=True)
         press(tab, "Enter")
