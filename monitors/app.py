@@ -51,8 +51,9 @@ from monitors.api.reports import compare_handlers, label_handlers, source_handle
 from monitors.api.series import SeriesSources, series_handlers
 from monitors.api.trials import TrialDesk, trial_handlers
 from monitors.evaluation.cause_judging import CauseJudging
+from monitors.evaluation.cluster_naming import NAME_EVERY_S, ClusterNames
 from monitors.evaluation.evaluator import is_judged
-from monitors.evaluation.judge_marks import PromptMarking
+from monitors.evaluation.judge_marks import MARK_EVERY_S, PromptMarking
 from monitors.evaluation.models import JudgeSetup, anchor_warnings, open_embeddings, open_judge
 from monitors.exporters.factory import open_exporters, open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
@@ -177,7 +178,7 @@ async def run(
     for note in (*parts.catalogue.notes, *_removed_rules(config, parts.catalogue)):
         _log.warning("%s", note)
     templates, datasets = open_templates(store_url(config, data_dir)), open_datasets(store_url(config, data_dir))
-    scheduler.marking = _marking(config, templates, parts.judging, instruments)
+    _ask_for_marks_and_names(config, templates, parts)
     trials = _trials(config, data_dir, parts)
     registry = workers.registry(instruments.registry)
     pages, series = None, SeriesReader(parts.store, effects=engine.design_effects)
@@ -272,19 +273,22 @@ def _handlers(config: Config, parts: Parts, series: SeriesReader, trials: TrialD
     ]
 
 
-def _marking(
-    config: Config, templates: Templates, judging: JudgeSetup | None, instruments: Instruments
-) -> PromptMarking | None:
-    """Build the prompt marking; None without a judge, with content off, or when it is not asked."""
-    if judging is None or judging.writer is None or not (config.capture.ask_judge and config.capture.content):
-        return None
-    return PromptMarking(
-        templates,
-        judging.writer,
-        retention_s=config.capture.retention_days * _DAY_S,
-        allowed=judging.is_available,
-        on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
-    )
+def _ask_for_marks_and_names(config: Config, templates: Templates, parts: Parts) -> None:
+    """Have the leader's judge mark prompts, where it may, and name clusters; nothing with content off."""
+    judging, instruments, of_leader = parts.judging, parts.instruments, parts.scheduler.of_leader
+    if judging is None or judging.writer is None or not config.capture.content:
+        return
+    names = ClusterNames(parts.store, parts.store, judging.writer, allowed=judging.is_available)
+    parts.sources.name_clusters, of_leader["cluster_names"] = names.named, (NAME_EVERY_S, names.tick)
+    if config.capture.ask_judge:
+        marking = PromptMarking(
+            templates,
+            judging.writer,
+            retention_s=config.capture.retention_days * _DAY_S,
+            allowed=judging.is_available,
+            on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
+        )
+        of_leader["prompt_marks"] = MARK_EVERY_S, marking.tick
 
 
 def _open_audit(data_dir: Path) -> logging.Handler:

@@ -35,7 +35,7 @@ from monitors.analysis.recent_sums import GrowingWindow, RecentSums
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluator import DEADLINE_S, MAX_AGE_S, TIMEOUT_S, BudgetFactor, Evaluator, evaluate, judge_of
 from monitors.evaluation.first_exchange import has_exchange, log_first
-from monitors.evaluation.judge_marks import AUDIT_EVERY_S, MARK_EVERY_S, PromptMarking, audits_per_day, open_audits
+from monitors.evaluation.judge_marks import AUDIT_EVERY_S, audits_per_day, open_audits
 from monitors.evaluation.judge_repeats import JudgeRepeats
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.persist import WorkerObserver
@@ -143,8 +143,8 @@ class Scheduler:
         self._covariates = Covariates(store, covariates, config.monitors.window_s)
         self._estimate_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
-        self.marking: PromptMarking | None = None
-        """Marks prompts for the gateways, if there is a judge; set before `start`."""
+        self.of_leader: dict[str, tuple[float, Callable[[], Awaitable[None]]]] = {}
+        """What else the leader repeats, and how often, by the name of its failures; set before `start`."""
         self.trials: TrialRunner | None = None
         self.count_gateways: Callable[[], Awaitable[None]] | None = None
         """Reads the gateways' counters; set before `start`, called by the leader."""
@@ -220,8 +220,8 @@ class Scheduler:
             work["anchors"] = self._anchors.run
         if self.count_gateways:
             work["gateway counts"] = self._repeated(_COUNT_S, self.count_gateways, "gateway_counts")
-        if self.marking:
-            work["marks"] = self._repeated(MARK_EVERY_S, self.marking.tick, "prompt_marks")
+        for name, (every_s, action) in self.of_leader.items():
+            work[name] = self._repeated(every_s, action, name)
         if self.trials:
             work["trials"] = self._repeated(self.trials.every_s, self.trials.tick, "trials")
         if self._audits:

@@ -30,7 +30,8 @@ from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers
 from dashboards.web.views.review import review_handlers
 from dashboards.web.views.settings import settings_handlers
-from dashboards.web.views.sources import source_view_handlers, topic_handlers
+from dashboards.web.views.sources import source_view_handlers
+from dashboards.web.views.topics import topic_handlers
 from dashboards.web.views.trials import trial_view_handlers
 from dashboards.web.views.welcome import welcome_handlers
 from gaugeway.settings.shared import Config

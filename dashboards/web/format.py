@@ -170,6 +170,17 @@ def at(moment: float) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(text, shown)
 
 
+def weekday(moment: float, now: float) -> Markup:
+    """A `<time>` element for a moment of the last days, in UTC; earlier ones have their date.
+
+    >>> str(weekday(1_760_000_000.5, 1_760_000_900.0))
+    '<time datetime="2025-10-09T08:53:20Z">Thu 08:53</time>'
+    """
+    recent = 0.0 <= now - moment < 6 * 86_400.0
+    shown = datetime.fromtimestamp(moment, UTC).strftime("%a %H:%M" if recent else "%d %b %H:%M")
+    return Markup('<time datetime="{}">{}</time>').format(iso(moment), shown)
+
+
 def shortened(text: str | None, most: int = 160) -> str:
     """A text on one line, truncated with an ellipsis.
 

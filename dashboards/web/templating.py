@@ -72,7 +72,7 @@ def assets() -> Mapping[str, Asset]:
 
 def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
     """Template configuration with autoescaping."""
-    pages = environment(PackageLoader("dashboards.web"), FILTERS | {"when": _when})
+    pages = environment(PackageLoader("dashboards.web"), FILTERS | {"when": _when, "weekday": _weekday})
     pages.globals["asset"] = lambda name: f"/static/{name}?v={shown[name].version}"
     return TemplateConfig(instance=JinjaTemplateEngine.from_environment(pages))
 
@@ -128,3 +128,8 @@ async def add_security_headers(message: Message, _: Scope) -> None:
 @pass_context
 def _when(context: Context, at: float | None) -> Markup:
     return words.when(at, context["now"])
+
+
+@pass_context
+def _weekday(context: Context, at: float) -> Markup:
+    return words.weekday(at, context["now"])

@@ -179,7 +179,7 @@ def _case(messages: Sequence[tuple[str, str]]) -> _Case:
     blocks = fenced(user)
     outside = "\n".join(_FENCE.sub("", text) for _, text in messages)
     return _Case(
-        request=next((block.text for block in blocks if block.name == "request"), ""),
+        request=next((block.text for block in blocks if block.name in ("request", "words")), ""),
         question=next((block.text for block in blocks if block.name == "question"), ""),
         response=next((block.text for block in blocks if block.name == "response"), ""),
         contexts=_numbered(blocks, "context", "index"),
@@ -276,6 +276,12 @@ def _capture_audit(case: _Case) -> dict[str, Any]:
     return {"kind": "answer" if question["begins"] else "auxiliary", **marks, "question": question}
 
 
+def _cluster_name(case: _Case) -> dict[str, Any]:
+    """Name a cluster after its three most typical words."""
+    words = case.request.split(", ")
+    return {"name": " and ".join([" ".join(words[:2]), *words[2:3]])}
+
+
 _TASKS: dict[str, Callable[[_Case], dict[str, Any]]] = {
     "claims_verdicts": _claims_verdicts,
     "context_statements": _context_statements,
@@ -286,4 +292,5 @@ _TASKS: dict[str, Callable[[_Case], dict[str, Any]]] = {
     "generated_questions": _generated_questions,
     "prompt_marks": _prompt_marks,
     "capture_audit": _capture_audit,
+    "cluster_name": _cluster_name,
 }

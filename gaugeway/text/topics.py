@@ -29,7 +29,7 @@ _BUCKETS = 1 << 14
 _DIMENSIONS, _OVERSAMPLED = 32, 8
 _POWER_STEPS, _STEPS, _STARTS = 3, 30, 8
 _PER_TOPIC = 12
-_STEM, _LONGEST, _MAX_TERMS = 6, 2000, 200
+STEM, _LONGEST, _MAX_TERMS = 6, 2000, 200
 _COMMON, _RARE = 0.5, 2
 _UNLIKE, _ALIKE = 0.02, 0.5
 _SAME_SUBJECT = 0.1
@@ -92,7 +92,7 @@ class TopicModel(Struct, frozen=True, kw_only=True):
         """Return the topic of each question by id: the nearest one, or `UNLIKE`."""
         if not questions:
             return {}
-        terms = {key: _terms(questions[key]) for key in sorted(questions)}
+        terms = {key: terms_of(questions[key]) for key in sorted(questions)}
         nearest, likeness = _nearest(self.space.of(list(terms.values())), self.centres)
         return {
             key: self.labels[topic] if alike >= self.least else UNLIKE
@@ -166,8 +166,8 @@ def most_alike(
 
 def _stemmed(question: str) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for term, n in _terms(question).items():
-        counts[term[:_STEM]] += n
+    for term, n in terms_of(question).items():
+        counts[term[:STEM]] += n
     return counts
 
 
@@ -185,7 +185,7 @@ class _Fitted(NamedTuple):
 
 def _fitted(questions: Mapping[str, str], k: int, seed: int) -> _Fitted | None:
     """Find at most `k` topics of questions; None with too few of them for two."""
-    terms = {key: _terms(questions[key]) for key in sorted(questions)}
+    terms = {key: terms_of(questions[key]) for key in sorted(questions)}
     fitted = [terms[key] for key in _spread(list(terms))]
     if min(k, len(fitted) // _PER_TOPIC) < 2:  # noqa: PLR2004 - one topic is none
         return None
@@ -247,7 +247,7 @@ class _Space:
         return _unit(matrix)
 
 
-def _terms(question: str) -> Terms:
+def terms_of(question: str) -> Terms:
     """Count the terms of a question."""
     text = nfkc(question[:_LONGEST]).casefold()
     found: list[str] = []
@@ -263,7 +263,7 @@ def _terms(question: str) -> Terms:
 
 
 def _bucket(term: str) -> int:
-    return crc32(term[:_STEM].encode("utf-8", "replace")) % _BUCKETS
+    return crc32(term[:STEM].encode("utf-8", "replace")) % _BUCKETS
 
 
 def _spread(keys: Sequence[str]) -> Sequence[str]:
@@ -357,9 +357,9 @@ def _labels(documents: Sequence[Terms], nearest: NDArray[np.intp], k: int) -> li
 
 def _stems(documents: Iterable[Terms]) -> Counter[str]:
     """Count the documents with each stem."""
-    return Counter(stem for terms in documents for stem in {term[:_STEM] for term in terms})
+    return Counter(stem for terms in documents for stem in {term[:STEM] for term in terms})
 
 
 def _form(stem: str, forms: Mapping[str, int]) -> str:
     """Return the most frequent word with this stem."""
-    return max((form for form in forms if form[:_STEM] == stem), key=lambda form: (forms[form], form))
+    return max((form for form in forms if form[:STEM] == stem), key=lambda form: (forms[form], form))

@@ -24,6 +24,7 @@ from monitors.alerting.acknowledgements import Ack, Silence, UndeliveredNotifica
 from monitors.alerting.changes import Version
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.ab_compare import Compared
+from monitors.analysis.answer_clusters import ClusterReport
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.datasets import Added, DatasetVersion
 from monitors.analysis.human_labels import Labelled
@@ -43,7 +44,7 @@ _BODIES = (NewAck, NewMatcher, NewRows, NewSilence)
 _ANSWERS = (
     *(Ack, Alert, Captured, Compared, UndeliveredNotification, Failed, GapReport, JudgeCheck, Labelled, Point, Quality),
     *(Repeatability, Sample, Score, SeriesAnswer, Silence, Skipped, SourceReport, StoredTemplate, Supplement),
-    *(Version, StreamStatus, Added, DatasetVersion, ContextCostReport, TrialReport),
+    *(Version, StreamStatus, Added, DatasetVersion, ContextCostReport, TrialReport, ClusterReport),
 )
 _GUARDS = (401, 403, 429)
 SAMPLE_NAMES = {"conversation": "conversation_id"}

@@ -14,7 +14,8 @@ from litestar.params import FromQuery, QueryParameter
 from gaugeway.storage.stores import Query, Store
 from monitors.analysis import ab_compare as comparing
 from monitors.analysis.ab_query import PERIOD, VersionQuery, compare_versions, period_of
-from monitors.analysis.captured import UnknownMetricError
+from monitors.analysis.answer_clusters import ClusterReport, Kind
+from monitors.analysis.captured import UnknownMetricError, moment
 from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Labelled, Passings, default_passing, labelled
 from monitors.analysis.judge_check import JudgeCheck, judge_checks
 from monitors.analysis.retrieval.context_cost import ContextCostReport
@@ -22,6 +23,7 @@ from monitors.analysis.retrieval.source_reading import DAY_S, Reports, SourceRep
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.metrics.registry import zero_is_best
 
+MAX_PERIOD_S = 90 * DAY_S
 Order: TypeAlias = Literal["named", "uses", "bad", "contradicted", "unused"]
 ORDERS: tuple[Order, ...] = ("named", "uses", "bad", "contradicted", "unused")
 _Seconds: TypeAlias = Annotated[float, QueryParameter(gt=0, description="length of the period, seconds")]
@@ -63,6 +65,21 @@ def source_handlers(
     ) -> dict[str, Any]:
         return asdict((await read(app, metric, since_s, until)).gaps)
 
+    @get("/api/clusters")
+    async def clusters(
+        *,
+        app: FromQuery[str],
+        kind: Annotated[Kind, QueryParameter(description="which answers: failures, declines or questions")],
+        metric: FromQuery[str | None] = None,
+        since: Annotated[str, QueryParameter(description="start: a span before now (24h) or an ISO time")] = "24h",
+        until: Annotated[str, QueryParameter(description="end, as `since`; without it, now")] = "",
+    ) -> ClusterReport:
+        begin, end = period(since, until, time.time())
+        try:
+            return await reports.clusters(app, kind, metric, since_s=begin, until=end)
+        except UnknownMetricError as error:
+            raise ClientException(f"metric: {error}") from error
+
     @get("/api/context-costs")
     async def context_costs(
         *, app: FromQuery[str], metric: FromQuery[str | None] = None, since_s: _Seconds = DAY_S, until: _Until = None
@@ -70,7 +87,25 @@ def source_handlers(
         costs = (await read(app, metric, since_s, until)).costs
         return asdict(costs if advised is None else await advised(costs))
 
-    return [sources, topics, context_costs]
+    return [sources, topics, clusters, context_costs]
+
+
+def period(since: str, until: str, now: float) -> tuple[float, float | None]:
+    """Return the length of a period in seconds, and its end if it is not now. Raises ClientException.
+
+    >>> period("1h", "", 7200.0), period("2h", "1h", 7200.0)
+    ((3600.0, None), (3600.0, 3600.0))
+    """
+    ends = {}
+    for name, text in (("since", since), ("until", until or "0s")):
+        try:
+            ends[name] = moment(text, now)
+        except ValueError as error:
+            raise ClientException(f"{name}: {error}") from None
+    length = ends["until"] - ends["since"]
+    if not 0.0 < length <= MAX_PERIOD_S:
+        raise ClientException("since: must be before until, and at most 90 days")
+    return length, ends["until"] if until else None
 
 
 def ordered(report: SourceReport, order: Order) -> list[Source]:

@@ -52,9 +52,9 @@ TIMES_ASKED = 3
 """Attempts for one request; the first useful answer ends them."""
 
 Outcome: TypeAlias = Literal["marked", "unusable", "failed"]
-Marks = TypeVar("Marks", CaptureMarks, PromptMarks)
+Marks = TypeVar("Marks")
 
-_PERMANENT = frozenset({"refused", "bad_request", "context_overflow", "unreadable", "too_large"})
+PERMANENT = frozenset({"refused", "bad_request", "context_overflow", "unreadable", "too_large"})
 
 
 @dataclass(eq=False)
@@ -129,9 +129,9 @@ class PromptMarking:
         attempts = self._attempts[_name(request)] = self._attempts.get(_name(request), 0) + 1
         text = visible("".join(request.literals))
         try:
-            answer = await _marked(self.judge, PROMPT_MARKS, request.app, text, PromptMarks)
+            answer = await marked(self.judge, PROMPT_MARKS, request.app, [Datum("request", text)], PromptMarks)
         except JudgeError as error:
-            if error.kind not in _PERMANENT and attempts < TIMES_ASKED:
+            if error.kind not in PERMANENT and attempts < TIMES_ASKED:
                 return
             self.on_outcome("failed")
             marks = None
@@ -144,11 +144,11 @@ class PromptMarking:
         await self.templates.put_template(msgspec.structs.replace(request, state="marked", split=split))
 
 
-async def _marked(judge: Judge, task: str, app: str, text: str, schema: type[Marks]) -> Marks:
-    """Return the judge's marks of a request, whose cost is the app's. Raises JudgeError."""
+async def marked(judge: Judge, task: str, app: str, data: Sequence[Datum], schema: type[Marks]) -> Marks:
+    """Return the judge's answer to a task that is no metric, whose cost is the app's. Raises JudgeError."""
     token = SPEND.set(Spend(app=app, metric=task))
     try:
-        return await judge.ask(prompting.load(task).fill([Datum("request", text)]), schema)
+        return await judge.ask(prompting.load(task).fill(data), schema)
     finally:
         SPEND.reset(token)
 
@@ -276,7 +276,7 @@ class CaptureAudits:
             return None
         sample = stored[0]
         try:
-            marks = await _marked(self.judge, CAPTURE_AUDIT, sample.app, request.text, CaptureMarks)
+            marks = await marked(self.judge, CAPTURE_AUDIT, sample.app, [Datum("request", request.text)], CaptureMarks)
             result = compare(sample, request, marks)
         except JudgeError:
             result = "failed"

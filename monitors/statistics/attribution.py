@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
@@ -337,3 +338,29 @@ def _variance(moments: list[Array]) -> Array:
     total, first, second, _ = moments
     found: Array = np.maximum(0.0, second / total - (first / total) ** 2)
     return found
+
+
+def log_e_overlap(n: int, marked: int, drawn: int, both: int) -> float:
+    """Return the log e-value of `both` marked units among `drawn` of `n`, against drawing them at random.
+
+    It is that of `contrast` with one stratum and scores 0 and 1, in closed form: the mean over the bets of exp(b both)
+    over its expectation under the hypergeometric law.
+
+    >>> round(log_e_overlap(100, 10, 50, 5), 1), log_e_overlap(100, 10, 10, 10) > 20.0
+    (-1.1, True)
+    """
+    k = np.arange(max(0, drawn + marked - n), min(drawn, marked) + 1)
+    log_factorial = _log_factorials(n)
+
+    def log_choose(of: int, some: Index) -> Array:
+        found: Array = log_factorial[of] - log_factorial[some] - log_factorial[of - some]
+        return found
+
+    law = log_choose(marked, k) + log_choose(n - marked, drawn - k) - float(log_choose(n, np.array([drawn]))[0])
+    logs = [bet * both - float(np.logaddexp.reduce(bet * k + law)) for bet in BETS]
+    return float(np.logaddexp.reduce(logs)) - math.log(len(BETS))
+
+
+@lru_cache(maxsize=16)
+def _log_factorials(n: int) -> Array:
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, n + 1.0)))])

@@ -29,6 +29,7 @@ QUERIES = {
     "/api/labels": ("", "?app=desk"),
     "/api/sources": ("?app=shop", "?app=desk&metric=faithfulness&since_s=300000&order=bad"),
     "/api/topics": ("?app=shop", "?app=desk&since_s=300000"),
+    "/api/clusters": ("?app=shop&kind=failures&since=3d", "?app=desk&kind=questions&since=3d"),
     "/api/context-costs": ("?app=shop", "?app=desk&metric=faithfulness&since_s=300000"),
     "/api/series": (
         "?app=desk&metric=faithfulness&since=3d&step=6h",

@@ -209,6 +209,7 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: 
     report = await reports.report(alert, within_s=COMPARED_S)
     worst, good = await examples_of(store, alert, now)
     suspects = suspects_of(alert, report) if report is not None else []
+    subjects = await site.sources.name_clusters(alert.app, "questions", report.subjects) if report is not None else ()
     _, onset, end = incident_span(alert, now)
     levels = await levels_of(store, alert, now)
     current = levels.current(alert)
@@ -222,6 +223,7 @@ async def _measured(site: Site, reports: IncidentReports, alert: Alert, target: 
         "words_of": words_of,
         "answers_url": partial(answers_url, alert, report) if report is not None else None,
         "since_onset": alert_fields(alert, onset, end if alert.state == "resolved" else None),
+        "subjects": subjects,
         "suspects": suspects,
         "suspects_chart": chart_of(suspects, alert.metric),
         "worst": worst,

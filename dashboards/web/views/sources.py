@@ -1,10 +1,9 @@
-"""Sources and Topics: what each source did for an app's answers, and the questions without a good answer."""
+"""Sources: what each source did for an app's answers; and the frame of a report, which Topics has too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,20 +13,18 @@ from litestar.response import Template
 from markupsafe import Markup
 
 from dashboards.web.addresses import address_with
-from dashboards.web.charts import Dot, bars, sparkline
+from dashboards.web.charts import Dot, sparkline
 from dashboards.web.format import by_part, number
 from dashboards.web.site import TEXTS, Page, Site
 from dashboards.web.toolbar import TimeRange, time_range
 from gaugeway.records import Sample
 from monitors.analysis.captured import UnknownMetricError
-from monitors.analysis.retrieval.coverage_gaps import OTHERS, TopicGaps
-from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, Reports, SourceReports
+from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
-from monitors.api.reports import ORDERS, Order, ordered
+from monitors.api.reports import MAX_PERIOD_S, ORDERS, Order, ordered
 
 BUDGET_S = 1.5
 _LONGEST_FIELD = 300
-_EARLIEST_S = 90 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ def usual_app(site: Site) -> str:
 def selection_of(params: Mapping[str, str], site: Site) -> Selection:
     """The selection of an address. Raises HTTPException (400) for an invalid period."""
     period = time_range(params, site.clock())
-    if period.seconds > _EARLIEST_S:
+    if period.seconds > MAX_PERIOD_S:
         raise HTTPException(status_code=400, detail="since: at most 90 days before until")
     given = {name: params.get(name, "").strip()[:_LONGEST_FIELD] for name in ("app", "metric", "order", "source")}
     return Selection(
@@ -67,26 +64,33 @@ def selection_of(params: Mapping[str, str], site: Site) -> Selection:
     )
 
 
-async def report_view(
-    request: Page, site: Site, template: str, title: str, *, shown: Callable[[Reports], Any], **context: Any
-) -> Template:
-    """Render the view of a report, or what is wrong with the selection (status 400).
+def read_period(wanted: Selection) -> dict[str, Any]:
+    """The app, metric and period of a selection, as the reports take them."""
+    return {
+        "app": wanted.app,
+        "metric": wanted.metric or None,
+        "since_s": float(round(wanted.period.seconds)),
+        "until": None if wanted.period.live else wanted.period.until,
+        "budget_s": BUDGET_S,
+    }
 
-    Of the reports it shows the `shown` one, and perhaps the costs.
-    """
-    wanted, report, costs, problem = None, None, None, ""
+
+async def report_view(
+    request: Page,
+    site: Site,
+    template: str,
+    title: str,
+    *,
+    read: Callable[[Selection], Awaitable[Mapping[str, Any]]],
+    **context: Any,
+) -> Template:
+    """Render the view of what was `read`, a `report` at least, or what is wrong with the selection (status 400)."""
+    wanted, problem = None, ""
+    shown: Mapping[str, Any] = {"report": None}
     try:
         wanted = selection_of(request.query_params, site)
         if wanted.app:
-            reports = await site.sources.read(
-                wanted.app,
-                wanted.metric or None,
-                since_s=float(round(wanted.period.seconds)),
-                until=None if wanted.period.live else wanted.period.until,
-                budget_s=BUDGET_S,
-            )
-            report, costs = shown(reports), reports.costs
-            costs = costs if site.trials is None else await site.trials.advised(costs)
+            shown = await read(wanted)
     except UnknownMetricError as error:
         problem = f"metric: {error}"
     except HTTPException as error:
@@ -100,12 +104,10 @@ async def report_view(
         status=400 if problem else 200,
         time_range=wanted.period,
         wanted=wanted,
-        report=report,
-        costs=costs,
-        questions=await site.insight.store.questions(worst_of(report, wanted)),
         problem=problem,
         apps=sorted({quality.app for quality in scored}),
         metrics=sorted({quality.metric for quality in scored} | {*DEFAULT_METRICS}),
+        **shown,
         **context,
     )
 
@@ -130,10 +132,9 @@ def rows_of(report: SourceReport, wanted: Selection) -> Sequence[Source]:
     return some[:ROWS]
 
 
-def worst_of(report: object, wanted: Selection) -> list[str]:
-    """The ids of the worst answers with the source that was asked for."""
-    sources = report.sources if isinstance(report, SourceReport) and wanted.source else ()
-    return [name for source in sources if source.name == wanted.source for name in source.worst_exchanges]
+def worst_of(report: SourceReport, name: str) -> list[str]:
+    """The ids of the worst answers with a source."""
+    return [worst for source in report.sources if name and source.name == name for worst in source.worst_exchanges]
 
 
 def chart_of(source: Source, report: SourceReport) -> Markup:
@@ -154,6 +155,12 @@ def chart_of(source: Source, report: SourceReport) -> Markup:
 def source_view_handlers(site: Site) -> list[Any]:
     """The handler of `/sources`."""
 
+    async def read(wanted: Selection) -> dict[str, Any]:
+        reports = await site.sources.read(**read_period(wanted))
+        costs = reports.costs if site.trials is None else await site.trials.advised(reports.costs)
+        questions = await site.insight.store.questions(worst_of(reports.sources, wanted.source))
+        return {"report": reports.sources, "costs": costs, "questions": questions}
+
     @get("/sources")
     async def sources(request: Page) -> Template:
         return await report_view(
@@ -161,7 +168,7 @@ def source_view_handlers(site: Site) -> list[Any]:
             site,
             "sources.html",
             "Sources",
-            shown=attrgetter("sources"),
+            read=read,
             trials_have_a_page=site.trials is not None,
             rows_of=rows_of,
             chart_of=chart_of,
@@ -169,27 +176,3 @@ def source_view_handlers(site: Site) -> list[Any]:
         )
 
     return [sources]
-
-
-GAP_WORDS = {"declined": "declined", "no_passages": "no passages", "low": "low score"}
-
-
-def gaps_chart(topic: TopicGaps) -> Markup:
-    """Questions of a topic without a good answer, by twelfth of the period."""
-    if not topic.gaps:
-        return Markup("")
-    counts = [part.gaps for part in topic.trend]
-    about = "in no topic" if topic.topic == OTHERS else f"about {topic.topic}"
-    return bars(counts, title=f"Questions without a good answer {about}", desc=f"{by_part(counts, 'question')}.")
-
-
-def topic_handlers(site: Site) -> list[Any]:
-    """The handler of `/topics`."""
-
-    @get("/topics")
-    async def topics(request: Page) -> Template:
-        return await report_view(
-            request, site, "topics.html", "Topics", shown=attrgetter("gaps"), chart_of=gaps_chart, gaps=GAP_WORDS
-        )
-
-    return [topics]

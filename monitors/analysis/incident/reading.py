@@ -20,8 +20,10 @@ from gaugeway.text.topics import TopicModel, fit_topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import in_slice
 from monitors.alerting.stream import usable
+from monitors.analysis.answer_clusters import BadSubject, ClusteredAnswer, bad_subjects
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
+from monitors.analysis.retrieval.sources import Scope
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -87,7 +89,8 @@ Namer: TypeAlias = Callable[[Sample], Sequence[str]]
 class IncidentReport(Struct, frozen=True, kw_only=True):
     """What the bad answers of an alert have in common, from answers in [`before`, `onset`) and [`onset`, `until`).
 
-    `complete`: all answers of that time were compared, not only the latest of each part of it.
+    `complete`: all answers of that time were compared, not only the latest of each part of it. `subjects` are what the
+    bad answers are about more often than the good ones.
     """
 
     comparison: Comparison
@@ -95,6 +98,7 @@ class IncidentReport(Struct, frozen=True, kw_only=True):
     onset: float
     until: float
     complete: bool
+    subjects: tuple[BadSubject, ...] = ()
 
 
 class Topics(Struct, frozen=True, kw_only=True):
@@ -166,7 +170,7 @@ async def incident_report(
     rule = passing(alert.metric)
     means = (alert.mean_before, alert.mean_since)
 
-    def compare() -> Comparison:
+    def compare() -> tuple[Comparison, tuple[BadSubject, ...]]:
         model = _fitted_topics(read, new)
         topic = {**model.own, **model.of(_questions(read, old))} if model is not None else {}
         prompts = same_scheme(point.prompt for side in (old, new) for point in side)
@@ -180,10 +184,26 @@ async def incident_report(
             before=means[0],
             since=means[1],
         )
-        return compared(answers[1], answers[0], cutoff)
+        asked = [
+            ClusteredAnswer(
+                id=answer.id,
+                started_at=answer.started_at,
+                rate=answer.rate,
+                question=read[answer.id].question,
+                is_bad=cutoff.is_bad(answer.value),
+                cluster=answer.cluster,
+            )
+            for answer in answers[1]
+            if answer.id in read
+        ]
+        scope = Scope(app=alert.app, metric=alert.metric, since=onset, until=until)
+        return compared(answers[1], answers[0], cutoff), bad_subjects(asked, scope)
 
-    comparison = await asyncio.to_thread(compare)
-    return IncidentReport(comparison=comparison, before=before, onset=onset, until=until, complete=all_old and all_new)
+    comparison, subjects = await asyncio.to_thread(compare)
+    complete = all_old and all_new
+    return IncidentReport(
+        comparison=comparison, before=before, onset=onset, until=until, complete=complete, subjects=subjects
+    )
 
 
 async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Point], bool]:

@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from cachetools import TTLCache
+from msgspec import structs
 
-from gaugeway.records import Evaluation, Sample
+from gaugeway.records import Evaluation, Sample, Score, same_scheme
 from gaugeway.settings.shared import Price, PriceTable
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.passage_identity import passage_names
 from gaugeway.text.topics import narrow_and_broad_topics
 from monitors.alerting.stream import on_scale, usable
+from monitors.analysis.answer_clusters import KINDS, AnswerCluster, ClusteredAnswer, ClusterReport, Kind, clusters_of
 from monitors.analysis.captured import check_metric
+from monitors.analysis.claim_highlight import claims_in
 from monitors.analysis.human_labels import Passings, default_passing
+from monitors.analysis.incident.differences import MAX_TAGS
 from monitors.analysis.prompt_text import HASHED
 from monitors.analysis.retrieval.context_cost import ContextCostReport, context_costs
-from monitors.analysis.retrieval.coverage_gaps import GapReport, gaps_of, is_declined
+from monitors.analysis.retrieval.coverage_gaps import GapReport, gap_of, gaps_of, is_declined
 from monitors.analysis.retrieval.passage_use import PassageUse, passage_use
 from monitors.analysis.retrieval.sources import RetrievedExchange, Scope, SourceReport, reported
 from monitors.metrics.judged.passage_verdicts import PassageVerdicts, passage_verdicts
@@ -53,11 +57,15 @@ class _Remembered:
     read_at: float
     settled: bool
     question: str
+    claim: str
     passages: tuple[str, ...]
     verdicts: PassageVerdicts | None
     declined: bool
     found_nothing: bool
     use: PassageUse | None
+
+
+Namer: TypeAlias = Callable[[str, Kind, Sequence[AnswerCluster]], Awaitable[tuple[AnswerCluster, ...]]]
 
 
 class Reports(NamedTuple):
@@ -85,6 +93,8 @@ class SourceReports:
         enabled: Collection[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.name_clusters: Namer = _keywords_only
+        """Puts the judge's names into clusters of an app and kind; set where there is a judge."""
         self._store = store
         self._salt = salt
         self._passing = passing
@@ -93,6 +103,9 @@ class SourceReports:
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
         self._reports: TTLCache[_Key, Reports] = TTLCache(MAX_REPORTS, FRESH_S, timer=clock)
+        self._clusters: TTLCache[tuple[Hashable, ...], ClusterReport] = TTLCache(
+            MAX_REPORTS * len(KINDS), FRESH_S, timer=clock
+        )
         self._lock = asyncio.Lock()
 
     def names(self, sample: Sample) -> tuple[str, ...]:
@@ -122,16 +135,46 @@ class SourceReports:
         async with self._lock:
             if (known := self._reports.get(key)) is not None:
                 return known
-            until = self._clock() if until is None else until
-            since = until - since_s
-            if metric is not None:
-                await check_metric(self._store, metric, since=since, until=until, enabled=self._enabled)
-            found = await self._made(app, metric, since, until, time.monotonic() + budget_s)
-            if not found.sources.pending:
+            points, scope = await self._read_window(key, time.monotonic() + budget_s)
+            found = await asyncio.to_thread(self._reported, points, self._remembered(points), scope)
+            if not scope.pending:
                 self._reports[key] = found
             return found
 
-    async def _made(self, app: str, metric: str | None, since: float, until: float, deadline: float) -> Reports:
+    async def clusters(
+        self,
+        app: str,
+        kind: Kind,
+        metric: str | None = None,
+        *,
+        since_s: float = DAY_S,
+        until: float | None = None,
+        budget_s: float = READING_S,
+    ) -> ClusterReport:
+        """Report the clusters of the app's answers of a kind, from the same exchanges as `read`, with its errors."""
+        key = app, metric, since_s, until
+        async with self._lock:
+            if (known := self._clusters.get((*key, kind))) is not None:
+                return await self._named(known)
+            points, scope = await self._read_window(key, time.monotonic() + budget_s)
+            found = await asyncio.to_thread(self._clustered, points, self._remembered(points), scope, kind)
+            if not scope.pending:
+                self._clusters[*key, kind] = found
+        return await self._named(found)
+
+    async def _named(self, report: ClusterReport) -> ClusterReport:
+        return structs.replace(report, clusters=await self.name_clusters(report.app, report.kind, report.clusters))
+
+    def _remembered(self, points: Sequence[Point]) -> Mapping[str, _Remembered]:
+        return {point.sample_id: self._known[point.sample_id] for point in points}
+
+    async def _read_window(self, key: _Key, deadline: float) -> tuple[Sequence[Point], Scope]:
+        """Return the evaluations whose exchanges are known by the deadline, one an exchange."""
+        app, metric, since_s, end = key
+        until = self._clock() if end is None else end
+        since = until - since_s
+        if metric is not None:
+            await check_metric(self._store, metric, since=since, until=until, enabled=self._enabled)
         named = metric or DEFAULT_METRICS[0]
         points: Sequence[Point] = ()
         complete = True
@@ -155,8 +198,7 @@ class SourceReports:
             complete=complete and not pending,
             pending=pending,
         )
-        remembered = {point.sample_id: self._known[point.sample_id] for point in known}
-        return await asyncio.to_thread(self._reported, known, remembered, scope)
+        return known, scope
 
     async def _read(self, ids: Sequence[str], deadline: float) -> set[str]:
         """Read exchanges that are not known, then those that may have changed; return those that are deleted."""
@@ -196,6 +238,7 @@ class SourceReports:
             read_at=now,
             settled=now - sample.started_at > SETTLED_S,
             question=question[:_LONGEST_QUESTION],
+            claim=failed_claims(evaluations),
             passages=self.names(sample),
             verdicts=passage_verdicts(evaluations),
             declined=is_declined(sample, evaluations),
@@ -208,19 +251,63 @@ class SourceReports:
         return now - exchange.read_at < (SETTLED_S if exchange.settled else FRESH_S)
 
     def _reported(self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope) -> Reports:
-        passing = self._passing(scope.metric)
         questions = {name: exchange.question for name, exchange in remembered.items() if exchange.question}
         narrow, broad = narrow_and_broad_topics(questions, k=MAX_TOPICS - 1)
         exchanges = [
-            replace(
-                _exchange(point, remembered[point.sample_id], flipped=passing.flipped),
-                topic=narrow.get(point.sample_id, ""),
-                passed=passing.passes(point.value) if usable(point) and point.value is not None else None,
-            )
+            replace(self._exchange(point, remembered[point.sample_id], scope), topic=narrow.get(point.sample_id, ""))
             for point in points
         ]
         by_subject = [replace(exchange, topic=broad.get(exchange.id, "")) for exchange in exchanges]
         return Reports(reported(exchanges, scope), gaps_of(by_subject, scope), context_costs(exchanges, scope))
+
+    def _clustered(
+        self, points: Sequence[Point], remembered: Mapping[str, _Remembered], scope: Scope, kind: Kind
+    ) -> ClusterReport:
+        prompts = same_scheme(point.prompt for point in points)
+        answers = []
+        for point in points:
+            seen = remembered[point.sample_id]
+            exchange = self._exchange(point, seen, scope)
+            failed = {"failures": exchange.passed is False, "declines": exchange.declined, "questions": True}[kind]
+            if kind == "failures" and exchange.passed is None:
+                continue
+            answer = ClusteredAnswer(
+                id=point.sample_id,
+                started_at=point.started_at,
+                rate=point.rate,
+                question=seen.question,
+                is_bad=failed,
+                claim=seen.claim if kind == "failures" else "",
+                cluster=point.cluster,
+                no_good_answer=gap_of(exchange) is not None,
+                traits=_traits(point, seen, prompts=prompts),
+            )
+            answers.append(answer)
+        return clusters_of(answers, kind, scope)
+
+    def _exchange(self, point: Point, seen: _Remembered, scope: Scope) -> RetrievedExchange:
+        passing, verdicts = self._passing(scope.metric), seen.verdicts
+        value = point.value if usable(point) else None
+        return RetrievedExchange(
+            id=point.sample_id,
+            started_at=point.started_at,
+            model=point.model,
+            rate=point.rate,
+            passages=seen.passages,
+            question=seen.question,
+            cluster=point.cluster,
+            score=None if value is None else on_scale(value, flipped=passing.flipped),
+            passed=None if value is None else passing.passes(value),
+            cited=None if verdicts is None else verdicts.cited,
+            contradicted=None if verdicts is None else verdicts.contradicted,
+            declined=seen.declined,
+            found_nothing=seen.found_nothing,
+            use=seen.use,
+        )
+
+
+async def _keywords_only(_app: str, _kind: Kind, clusters: Sequence[AnswerCluster]) -> tuple[AnswerCluster, ...]:
+    return (*clusters,)
 
 
 def _last_evaluations(points: Sequence[Point]) -> list[Point]:
@@ -232,20 +319,20 @@ def _last_evaluations(points: Sequence[Point]) -> list[Point]:
     return list(found.values())
 
 
-def _exchange(point: Point, seen: _Remembered, *, flipped: bool) -> RetrievedExchange:
-    verdicts = seen.verdicts
-    return RetrievedExchange(
-        id=point.sample_id,
-        started_at=point.started_at,
-        model=point.model,
-        rate=point.rate,
-        passages=seen.passages,
-        question=seen.question,
-        cluster=point.cluster,
-        score=on_scale(point.value, flipped=flipped) if usable(point) and point.value is not None else None,
-        cited=None if verdicts is None else verdicts.cited,
-        contradicted=None if verdicts is None else verdicts.contradicted,
-        declined=seen.declined,
-        found_nothing=seen.found_nothing,
-        use=seen.use,
+def _traits(point: Point, seen: _Remembered, *, prompts: bool) -> tuple[tuple[str, str], ...]:
+    """Return the values of an answer that clusters are compared by; prompts only if these can be compared."""
+    tags = [(f"tag:{name}", value) for name, value in sorted(point.tags.items())[:MAX_TAGS]]
+    sources = [("source", name) for name in dict.fromkeys(seen.passages) if name]
+    prompt = [("prompt", point.prompt)] if point.prompt and prompts else []
+    return (("model", point.model), *prompt, *tags, *sources)
+
+
+def failed_claims(evaluations: Sequence[Evaluation]) -> str:
+    """Return the claims that failed, as the judge says, or its reasons where it gave no claims; 300 characters."""
+    failed = [claim.text for claim in claims_in(evaluations) if claim.verdict != "supported"]
+    reasons = (
+        evaluation.outcome.reason
+        for evaluation in evaluations
+        if isinstance(evaluation.outcome, Score) and evaluation.metric.startswith("geval:")
     )
+    return " ".join((" / ".join(failed) or " / ".join(reasons))[: 2 * _LONGEST_QUESTION].split())[:_LONGEST_QUESTION]

@@ -221,6 +221,12 @@ class CaptureMarks(Answer, frozen=True):
     passages: Annotated[list[PassageMarks], _LIST]
 
 
+class ClusterName(Answer, frozen=True):
+    """The answer to `cluster_name`."""
+
+    name: Text
+
+
 class Preferred(Answer, frozen=True):
     """The answer to `preference`."""
 

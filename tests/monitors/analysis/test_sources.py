@@ -290,6 +290,58 @@ async def test_topics_are_made_of_the_same_reading(tmp_path):
     assert worst.keys() == schemas["TopicGaps"]["properties"].keys()
 
 
+async def test_clusters_are_made_of_the_same_reading(tmp_path):
+    failed = ({"claim": "Refunds take a week.", "verdict": "contradicted"},)
+    some = [
+        *(asked(number, "refund deadline of saver tickets", Score(0.2, "", failed)) for number in range(1, 21)),
+        *(asked(number, "wheelchair cabin " + 100_000 * "accessible ", Score(0.9)) for number in range(21, 41)),
+        *(asked(number, "blake2b:00ff00ff", Score(0.1)) for number in range(41, 51)),
+    ]
+
+    async with reports_of(tmp_path, some) as made:
+        app = Litestar(source_handlers(made), openapi_config=None, logging_config=None)
+        async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+
+            async def get(**given):
+                asking = {"app": "shop", "since": "2025-10-01", "until": "2025-10-10"} | given
+                answer = await client.get("/api/clusters", params=asking)
+                return answer.status_code, answer.json()
+
+            _, found = await get(kind="failures")
+            _, questions = await get(kind="questions")
+            _, declines = await get(kind="declines")
+            wrong = [
+                await get(**given)
+                for given in (
+                    {"kind": "all"},
+                    {"kind": "failures", "metric": "bogus"},
+                    {"kind": "failures", "since": "x"},
+                )
+            ]
+            long = await get(kind="failures", since="2025-01-01")
+    assert (found["n"], found["clustered"], found["read"], len(found["clusters"])) == (30, 20, 50, 1)
+    cluster = found["clusters"][0]
+    assert cluster["name"] == ", ".join(cluster["keywords"][:3])
+    assert {"refund", "deadline", "saver"} & set(cluster["keywords"])
+    assert (cluster["n"], cluster["share"]["ratio"], cluster["examples"][0]["claim"]) == (
+        20,
+        1.0,
+        "Refunds take a week.",
+    )
+    assert [other["n"] for other in questions["clusters"]] == [20, 20]
+    assert max(len(example["question"]) for other in questions["clusters"] for example in other["examples"]) == 300
+    assert (declines["n"], declines["clusters"]) == (0, [])
+    assert [status for status, _ in (*wrong, long)] == [400] * 4
+    schemas = openapi.document(source_handlers(None))["components"]["schemas"]
+    assert found.keys() == schemas["ClusterReport"]["properties"].keys()
+    assert cluster.keys() == schemas["AnswerCluster"]["properties"].keys()
+
+
+def asked(number, question, outcome):
+    sample, evaluations = stored(number, GOOD)
+    return replace(sample, question=question), [replace(evaluations[0], outcome=outcome)]
+
+
 def empty(number, question):
     sample, evaluations = stored(number, value=Skipped("no_contexts"))
     return replace(sample, question=question), evaluations

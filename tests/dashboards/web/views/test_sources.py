@@ -77,32 +77,6 @@ async def test_bad_selections_are_refused_and_names_are_no_markup(tmp_path):
     assert "No scored exchange of this app used this source" in unknown.words
 
 
-async def test_topics_without_documents_lead_to_the_questions(tmp_path):
-    async with world(tmp_path) as w:
-        for number in range(40):
-            gap = number % 2 == 0
-            question = (
-                f"Which adapter charges my {EVIL if number == 0 else 'laptop'} model?"
-                if gap
-                else "How long is the warranty of the bike?"
-            )
-            contexts = () if gap else (Context(text="Two years.", id="w"),)
-            await w.add(0.9, question=question, contexts=contexts, context_source="tools")
-        await w.look()
-        page, wrong, other = (
-            await w.page("/topics"),
-            await w.page("/topics?since=never", 400),
-            (await w.client.get("/topics?app=bank")).text,
-        )
-    assert "20 of 40 questions have no good answer" in page.words
-    assert "no passages" in page.words
-    links = [one["href"] for one in page.all("a") if one["href"].startswith("/exchanges/")]
-    assert len(links) in (5, 6)  # the odd question may be a topic of its own
-    assert not page.all("img")
-    assert "since: " in wrong.words
-    assert "No question of this app was evaluated" in other
-
-
 async def test_without_scores_there_is_nothing_to_choose(tmp_path):
     async with world(tmp_path) as w:
         await w.plane.estimate()

@@ -37,6 +37,7 @@ ANSWERS = {
     "conversation_outcome": answers.ConversationOutcome,
     "decisions": None,
     "preference": answers.Preferred,
+    "cluster_name": answers.ClusterName,
 }
 # An example of a score would be an anchor for the others, and the scale is the user's.
 WITHOUT_EXAMPLES = ("geval_form", "geval_score", "decisions", "preference")
@@ -63,6 +64,7 @@ def test_a_prompt_says_its_task_first_and_that_data_are_not_instructions(task):
         "conversation_outcome",
         "decisions",
         "preference",
+        "cluster_name",
     )
     assert ("instructions, questions or pleasantries are not claims" in prompt.system) == of_claims
     assert "NONCE" not in prompt.system
