@@ -152,13 +152,9 @@ class Chip(Struct, frozen=True, kw_only=True):
 
 def chips_of(given: Mapping[str, str], path: str = "/explore") -> list[Chip]:
     """The active filters of a selection; its time range and order are no filters."""
-    kept = fields_without(given, "after")
+    urls = {name: address_with(path, fields_without(given, "after", name)) for name in (*FILTERS, *BOUNDS)}
     return [
-        Chip(
-            name=BOUNDS.get(name, name),
-            value=_value(name, given[name]),
-            url=address_with(path, fields_without(kept, name)),
-        )
+        Chip(name=BOUNDS.get(name, name), value=_value(name, given[name]), url=urls[name])
         for name in (*FILTERS, *BOUNDS)
         if given.get(name)
     ]

@@ -122,7 +122,7 @@ def test_conversations_are_scored_after_a_silence(tmp_path):
         (first, *_) = links = re.findall(r'href="(/conversations/conversation-[0-9a-f]+)"', page)
         assert len(links) == 6
         transcript = httpx.get(running.monitors + first, timeout=10).text
-        assert transcript.count("<h3>User</h3>") == 3
+        assert transcript.count("bubble user") == 3
         assert len(re.findall(r'href="/exchanges/', transcript)) >= 3
         moved = httpx.get(running.monitors + first.replace("conversations", "exchanges"), timeout=10)
         assert moved.headers["location"] == first

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
 from litestar import get
 from litestar.exceptions import NotFoundException
-from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 from msgspec import Struct
 
 from dashboards.web.addresses import chips_of
-from dashboards.web.incident.exchange_summary import Badge, badge_of, line_of, question_of
+from dashboards.web.incident.exchange_summary import badge_of, line_of, question_of
 from dashboards.web.incident.explore_search import Cursor, Found, search
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import time_range
@@ -170,14 +170,6 @@ def turns_of(transcript: Sequence[Message], exchanges: Sequence[tuple[Sample, Se
 
 def conversation_handlers(site: Site) -> list[Any]:
     """The handlers of `/conversations` and `/conversations/{id}`."""
-
-    def badge(scored: Point | Evaluation) -> Badge:
-        return badge_of(scored, site.passing, site.error_of)
-
-    return [_list_handler(site, badge), _conversation_handler(site, badge)]
-
-
-def _list_handler(site: Site, badge: Callable[[Point | Evaluation], Badge]) -> BaseRouteHandler:
     store = site.insight.store
 
     @get("/conversations")
@@ -212,7 +204,7 @@ def _list_handler(site: Site, badge: Callable[[Point | Evaluation], Badge]) -> B
             metrics=metrics,
             scored=scored,
             threads=read,
-            badge=badge,
+            badge=partial(badge_of, passing=site.passing, error_of=site.error_of),
             rows=rows,
             question_of=question_of,
             found=found,
@@ -220,10 +212,10 @@ def _list_handler(site: Site, badge: Callable[[Point | Evaluation], Badge]) -> B
             silence_s=site.config.monitors.conversation_silence_s,
         )
 
-    return conversations
+    return [conversations, _conversation_handler(site)]
 
 
-def _conversation_handler(site: Site, badge: Callable[[Point | Evaluation], Badge]) -> BaseRouteHandler:
+def _conversation_handler(site: Site) -> Any:
     store = site.insight.store
 
     @get("/conversations/{conversation_id:str}")
@@ -245,7 +237,7 @@ def _conversation_handler(site: Site, badge: Callable[[Point | Evaluation], Badg
             sample=about,
             whole=whole is not None,
             turns=turns,
-            badge=badge,
+            badge=partial(badge_of, passing=site.passing, error_of=site.error_of),
             signals=SIGNALS,
             lines=[line_of(evaluation) for evaluation in evaluations] if whole else [],
             steps=[sample for sample, _ in exchanges if sample.id not in shown],

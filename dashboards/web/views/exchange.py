@@ -17,13 +17,7 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.addresses import address_with, explore
 from dashboards.web.format import shortened
-from dashboards.web.incident.exchange_summary import (
-    badge_of,
-    candidate_answers,
-    line_of,
-    spans_of,
-    summary_of,
-)
+from dashboards.web.incident.exchange_summary import badge_of, candidate_answers, line_of, spans_of, summary_of
 from dashboards.web.incident.exchange_text import MOST, SHOWN, SIGNS, prompt_of, read
 from dashboards.web.incident.neighbours import list_fields, place_of, similar_failures
 from dashboards.web.site import Page, Site, done, operator_of

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -102,11 +103,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def hashed_source(self) -> str:
         """The source, if it is the hash of a passage's text, which no store can search for."""
         return self.given["source"] if self.query.source is None else ""
-
-    @property
-    def may_be_shorter(self) -> bool:
-        """Whether its range was not chosen, and a shorter one can be read faster."""
-        return not (self.given["since"] or self.given["until"] or self.slow)
 
     def address(self, path: str = "/explore", **changes: str) -> str:
         """URL of this selection with some fields changed."""
@@ -252,22 +248,8 @@ class Explorer:
         self.store = site.insight.store
         self.names = site.sources.all_names
         self.passing = site.passing
-        self.clock = site.clock
         self.topics = TopicReports(self.store, clock=site.clock)
         self.grouping = Grouping(self.store, self.topics, self.names, self.passing)
-
-    async def read_in_time(
-        self, asked: Selection, params: Mapping[str, str], after: Cursor | None, *, thorough: bool
-    ) -> tuple[Selection, Narrowed, Counted]:
-        """Read a selection; of one without a range of its own that is too long to be read at once, the latest part."""
-        if asked.problems:
-            return asked, Narrowed(), Counted()
-        narrowed, counted = await self.read(asked, after, thorough=thorough)
-        if not counted.points or counted.newest_since is None or after is not None or not asked.may_be_shorter:
-            return asked, narrowed, counted
-        since = shorter_range(asked.query, counted.newest_since)
-        shorter = selection({**params, "since": since}, self.clock())
-        return shorter, *await self.read(shorter, after, thorough=thorough)
 
     def narrowing(self, chosen: Selection) -> Narrowing | None:
         """The filters of a selection that no store can apply; None without one."""
@@ -305,17 +287,6 @@ class Explorer:
         if newest.since is not None:
             return Counted(points=newest.points, newest_since=newest.since)
         return counted_of(newest.points, partial=newest.after is not None, newest=True)
-
-    def fails(self, point: Point) -> bool:
-        """Whether a score fails its metric's threshold."""
-        return point.value is not None and not self.passing(point.metric).passes(point.value)
-
-    def failing(self, chosen: Selection) -> str:
-        """The address of the failing scores of a selection by metric; "" where none can fail, or scores are chosen."""
-        rule = self.passing(chosen.given["metric"])
-        if not chosen.given["metric"] or BOUNDS.keys() & chosen.fields.keys() or not 0.0 < rule.threshold < 1.0:
-            return ""
-        return chosen.address(**{"above" if rule.flipped else "below": f"{rule.threshold:g}"})
 
     async def groups(self, chosen: Selection, counted: Counted) -> Groups | None:
         """The groups of a selection; None where none are wanted."""
@@ -375,18 +346,27 @@ def covered_part(query: Query, newest_since: float | None) -> float:
 def explore_handlers(site: Site) -> list[Any]:
     """The handlers of `/explore`."""
     store, explorer = site.insight.store, Explorer(site)
+    badge = partial(badge_of, passing=site.passing, error_of=site.error_of)
 
     @get("/explore")
     async def explore(request: Page) -> Template | Redirect:
         params = {**request.query_params, "columns": ",".join(request.query_params.getall("columns", []))}
-        asked = selection(params, site.clock())
-        if (added := asked.with_filter(params)) is not None:
+        chosen = selection(params, site.clock())
+        if (added := chosen.with_filter(params)) is not None:
             return Redirect(added)
-        after, thorough = Cursor.read(params.get("after", "")), params.get("thorough") == "1"
-        chosen, narrowed, counted = await explorer.read_in_time(asked, params, after, thorough=thorough)
+        after = Cursor.read(params.get("after", ""))
+        thorough, shorter = params.get("thorough") == "1", False
+        narrowed, counted = Narrowed(), Counted()
+        if not chosen.problems:
+            narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
+            chose = after is not None or chosen.slow or bool(chosen.given["since"] or chosen.given["until"])
+            if counted.points and counted.newest_since is not None and not chose:
+                shorter = True
+                chosen = selection(params | {"since": shorter_range(chosen.query, counted.newest_since)}, site.clock())
+                narrowed, counted = await explorer.read(chosen, after, thorough=thorough)
         points = narrowed.found.points
         questions = await store.questions(list({point.sample_id for point in points}))
-        rows = alike(together(points), questions, explorer.fails)
+        rows = alike(together(points), questions, lambda point: badge(point).kind == "bad")
         shown = [about[0].sample_id for about, *_ in rows] if _OF_SAMPLE & {*chosen.columns} else []
         return site.render(
             request,
@@ -395,7 +375,7 @@ def explore_handlers(site: Site) -> list[Any]:
             status=400 if chosen.problems else 200,
             time_range=chosen.period,
             chosen=chosen,
-            shorter=chosen is not asked,
+            shorter=shorter,
             usual_range=SINCE,
             chips=chips_of(chosen.fields),
             rows=rows,
@@ -409,8 +389,8 @@ def explore_handlers(site: Site) -> list[Any]:
             **explorer.charts(chosen, counted),
             groups=None if chosen.problems else await explorer.groups(chosen, counted),
             grouped_by=GROUPED_BY,
-            failing=explorer.failing(chosen),
-            badges=lambda points: [badge_of(point, site.passing, site.error_of) for point in points],
+            passing=site.passing,
+            badges=lambda points: [badge(point) for point in points],
             listed=fields_without(chosen.fields, "group"),
             exchange_url=exchange_url,
             choices=await _known(site),
@@ -418,6 +398,10 @@ def explore_handlers(site: Site) -> list[Any]:
             orders=ORDERS,
         )
 
+    return [explore, _export_handler(site, explorer)]
+
+
+def _export_handler(site: Site, explorer: Explorer) -> Any:
     @get("/explore/export")
     async def export(request: Page) -> Stream:
         chosen = selection(request.query_params, site.clock())
@@ -426,12 +410,12 @@ def explore_handlers(site: Site) -> list[Any]:
         name = "gaugeway-exchanges.jsonl"
         narrowing = explorer.narrowing(chosen)
         return Stream(
-            lines(store, chosen.query, None if narrowing is None else narrowing.keep),
+            lines(site.insight.store, chosen.query, None if narrowing is None else narrowing.keep),
             media_type="application/x-ndjson",
             headers={"content-disposition": f'attachment; filename="{name}"'},
         )
 
-    return [explore, export]
+    return export
 
 
 MAX_TEXT = 300

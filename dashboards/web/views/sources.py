@@ -132,10 +132,9 @@ def rows_of(report: SourceReport, wanted: Selection) -> Sequence[Source]:
     return some[:ROWS]
 
 
-def worst_of(report: SourceReport, wanted: Selection) -> list[str]:
-    """The ids of the worst answers with the source that was asked for."""
-    sources = report.sources if wanted.source else ()
-    return [name for source in sources if source.name == wanted.source for name in source.worst_exchanges]
+def worst_of(report: SourceReport, name: str) -> list[str]:
+    """The ids of the worst answers with a source."""
+    return [worst for source in report.sources if name and source.name == name for worst in source.worst_exchanges]
 
 
 def chart_of(source: Source, report: SourceReport) -> Markup:
@@ -159,7 +158,7 @@ def source_view_handlers(site: Site) -> list[Any]:
     async def read(wanted: Selection) -> dict[str, Any]:
         reports = await site.sources.read(**read_period(wanted))
         costs = reports.costs if site.trials is None else await site.trials.advised(reports.costs)
-        questions = await site.insight.store.questions(worst_of(reports.sources, wanted))
+        questions = await site.insight.store.questions(worst_of(reports.sources, wanted.source))
         return {"report": reports.sources, "costs": costs, "questions": questions}
 
     @get("/sources")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.detection.answer_clusters import SCOPE, SINCE, UNTIL, World, members_of, quality
 from monitors.analysis.answer_clusters import (
@@ -41,6 +42,13 @@ def test_planted_kinds_of_failure_are_clusters_of_their_own():
     assert (report.n, report.clustered, report.read) == (150, 150, 450)
     assert report.alone == 150 - sum(cluster.n for cluster in report.clusters)
     assert not any(cluster.new or cluster.differs for cluster in report.clusters)
+
+
+def test_a_phrase_that_a_judge_gives_for_every_answer_joins_nothing():
+    same = [replace(asked, claim="the response is not supported") for asked in World(1).answers(planted(World(1)), 300)]
+    alone = [replace(asked, claim="") for asked in same]
+    assert max(map(len, members_of(same))) <= 40
+    assert len(of(same).clusters) >= len(of(alone).clusters) - 2
 
 
 def test_a_kind_that_appears_is_new_and_since_when():

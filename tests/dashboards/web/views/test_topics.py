@@ -58,7 +58,8 @@ async def test_an_app_without_answers_and_a_wrong_period_are_named(tmp_path):
     assert "since: " in wrong.words
 
 
-async def test_the_page_says_what_the_bad_answers_are_about(tmp_path):
+async def test_the_page_says_what_the_bad_answers_are_about(tmp_path, monkeypatch):
+    monkeypatch.setattr("dashboards.web.views.alerts.COMPARED_S", 60.0)
     async with world(tmp_path) as w:
         now = time.time()
         for index in range(320):

@@ -28,7 +28,7 @@ async def test_explore_refuses_a_period_that_ends_before_it_begins_and_says_how_
         )
     assert "The start of the time range must be before its end." in refused.words
     assert "The newest 50 exchanges" in newest.words
-    assert "50 exchanges, lowest score first, of more" in lowest.words
+    assert "The first 50 exchanges, lowest score first" in lowest.words
     assert "No exchange matches." in none.words
     assert [one for one in newest.all("text") if "data-at" in one]
 
