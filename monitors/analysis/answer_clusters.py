@@ -262,7 +262,7 @@ def _grouped(bad: Sequence[ClusteredAnswer], good: Sequence[ClusteredAnswer], mo
     claims, _ = WordWeights(claimed[at] for at in first).vectors([claimed[at] for at in first])
     likeness = questions @ questions.T
     # claims bring like questions nearer; alone they join nothing, as a judge's phrases are the same everywhere
-    likeness *= 1.0 + 2.0 * np.minimum(claims @ claims.T, 0.5)
+    likeness *= 1.0 + np.minimum(claims @ claims.T, 0.5)
     group_of = linked(likeness, np.bincount(text_of, minlength=len(first)).tolist())
     members: dict[int, list[int]] = {}
     for at, text in enumerate(text_of):
