@@ -964,6 +964,15 @@ class Client:
     def alert(self, fingerprint: str) -> AlertAnswer: ...
     def alerts(self) -> Rows[AlertsRow]: ...
     def capture(self) -> Rows[Captured]: ...
+    def clusters(
+        self,
+        *,
+        app: str,
+        kind: Literal["failures", "declines", "questions"],
+        metric: str | None = ...,
+        since: str | None = ...,
+        until: str | None = ...,
+    ) -> ClusterReport: ...
     def compare(
         self,
         *,
@@ -1092,6 +1101,15 @@ class AsyncClient:
     async def alert(self, fingerprint: str) -> AlertAnswer: ...
     async def alerts(self) -> Rows[AlertsRow]: ...
     async def capture(self) -> Rows[Captured]: ...
+    async def clusters(
+        self,
+        *,
+        app: str,
+        kind: Literal["failures", "declines", "questions"],
+        metric: str | None = ...,
+        since: str | None = ...,
+        until: str | None = ...,
+    ) -> ClusterReport: ...
     async def compare(
         self,
         *,

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -35,6 +35,8 @@ _TIMES = ("started_at", "at", "since", "until", "ended_at", "changed_at", "learn
 """Columns of a frame that are Unix times."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+Text: TypeAlias = str | None
+Number: TypeAlias = float | None
 
 
 class ApiError(Exception):
@@ -197,9 +199,9 @@ class Operations:
         *,
         matchers: Sequence[Mapping[str, str]],
         by: str,
-        duration_s: float | None = None,
-        starts: float | None = None,
-        ends: float | None = None,
+        duration_s: Number = None,
+        starts: Number = None,
+        ends: Number = None,
         comment: str = "",
     ) -> Any:
         """Create a silence for `duration_s` seconds, or until `ends`."""
@@ -216,11 +218,11 @@ class Operations:
     def exchanges(
         self,
         *,
-        app: str | None = None,
-        metric: str | None = None,
-        model: str | None = None,
-        since_s: float | None = None,
-        until: float | None = None,
+        app: Text = None,
+        metric: Text = None,
+        model: Text = None,
+        since_s: Number = None,
+        until: Number = None,
         order: Literal["newest", "lowest", "highest"] | None = None,
         limit: int | None = None,
     ) -> Any:
@@ -235,23 +237,16 @@ class Operations:
         """Label an answer."""
 
     @_operation("get /api/conversations")
-    def conversations(self, *, app: str | None = None, since_s: float | None = None, limit: int | None = None) -> Any:
+    def conversations(self, *, app: Text = None, since_s: Number = None, limit: int | None = None) -> Any:
         """Conversations, the latest first."""
 
     @_operation("get /api/conversations/{conversation_id}")
-    def conversation(self, conversation_id: str, *, app: str | None = None) -> Any:
+    def conversation(self, conversation_id: str, *, app: Text = None) -> Any:
         """The exchanges of a conversation, the oldest first."""
 
     @_operation("get /api/series", rows="groups")
     def series(
-        self,
-        *,
-        app: str,
-        metric: str,
-        by: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
-        step: str | None = None,
+        self, *, app: str, metric: str, by: Text = None, since: Text = None, until: Text = None, step: Text = None
     ) -> Any:
         """Means of a metric over time, with versions and alerts."""
 
@@ -260,25 +255,33 @@ class Operations:
         self,
         *,
         app: str,
-        metric: str | None = None,
-        source: str | None = None,
-        since_s: float | None = None,
-        until: float | None = None,
-        order: str | None = None,
+        metric: Text = None,
+        source: Text = None,
+        since_s: Number = None,
+        until: Number = None,
+        order: Text = None,
         limit: int | None = None,
     ) -> Any:
         """What each source of an app's passages did."""
 
     @_operation("get /api/topics", rows="topics")
-    def topics(
-        self, *, app: str, metric: str | None = None, since_s: float | None = None, until: float | None = None
-    ) -> Any:
+    def topics(self, *, app: str, metric: Text = None, since_s: Number = None, until: Number = None) -> Any:
         """Questions without a good answer, by topic."""
 
-    @_operation("get /api/context-costs", rows="sources")
-    def context_costs(
-        self, *, app: str, metric: str | None = None, since_s: float | None = None, until: float | None = None
+    @_operation("get /api/clusters", rows="clusters")
+    def clusters(
+        self,
+        *,
+        app: str,
+        kind: Literal["failures", "declines", "questions"],
+        metric: Text = None,
+        since: Text = None,
+        until: Text = None,
     ) -> Any:
+        """Failing answers, declines or questions of an app in named groups."""
+
+    @_operation("get /api/context-costs", rows="sources")
+    def context_costs(self, *, app: str, metric: Text = None, since_s: Number = None, until: Number = None) -> Any:
         """What an app's passages cost."""
 
     @_operation("get /api/compare", rows="rows")
@@ -288,38 +291,26 @@ class Operations:
         by: str,
         a: str,
         b: str,
-        app: str | None = None,
+        app: Text = None,
         metric: Sequence[str] | None = None,
-        since_s: float | None = None,
-        delta: float | None = None,
-        alpha: float | None = None,
+        since_s: Number = None,
+        delta: Number = None,
+        alpha: Number = None,
     ) -> Any:
         """Compare version `b` with version `a`."""
 
     @_operation("get /api/labels")
     def labels(
-        self,
-        *,
-        app: str | None = None,
-        metric: str | None = None,
-        since_s: float | None = None,
-        half_width: float | None = None,
+        self, *, app: Text = None, metric: Text = None, since_s: Number = None, half_width: Number = None
     ) -> Any:
         """The judge compared with human labels."""
 
     @_operation("get /api/judge-check")
-    def judge_check(
-        self,
-        *,
-        metric: str | None = None,
-        app: str | None = None,
-        truth: str | None = None,
-        since_s: float | None = None,
-    ) -> Any:
+    def judge_check(self, *, metric: Text = None, app: Text = None, truth: Text = None, since_s: Number = None) -> Any:
         """Agreement of judge and people."""
 
     @_operation("get /api/datasets")
-    def datasets(self, *, app: str | None = None) -> Any:
+    def datasets(self, *, app: Text = None) -> Any:
         """Data sets with their newest version."""
 
     @_operation("get /api/datasets/{name}", rows="records")
@@ -332,15 +323,15 @@ class Operations:
         name: str,
         *,
         exchanges: Sequence[str] | None = None,
-        alert: str | None = None,
+        alert: Text = None,
         labelled: bool | None = None,
-        app: str | None = None,
-        metric: str | None = None,
-        below: float | None = None,
-        above: float | None = None,
-        since_s: float | None = None,
+        app: Text = None,
+        metric: Text = None,
+        below: Number = None,
+        above: Number = None,
+        since_s: Number = None,
         limit: int | None = None,
-        by: str | None = None,
+        by: Text = None,
     ) -> Any:
         """Add captured exchanges to a data set, as a new version."""
 
@@ -361,7 +352,7 @@ class Operations:
         """End a trial."""
 
     @_operation("get /api/templates")
-    def templates(self, *, app: str | None = None) -> Any:
+    def templates(self, *, app: Text = None) -> Any:
         """Prompt templates learned from traffic."""
 
 

@@ -195,8 +195,7 @@ async def run(
         pages = page(scheduler, engine, registry, **fields)
         scheduler.count_gateways = pages.count_gateways
     handlers = [*_handlers(config, parts, series, trials), *template_handlers(templates)]
-    handlers += dataset_handlers(datasets, parts.store, engine.alerts)
-    handlers += [] if trials is None else trial_handlers(trials)
+    handlers += [*dataset_handlers(datasets, parts.store, engine.alerts), *(trial_handlers(trials) if trials else ())]
     audit_log = _open_audit(data_dir)
     await scheduler.look_back()
     scheduler.start()

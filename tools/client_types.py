@@ -38,7 +38,7 @@ from gaugeway.client import Rows
 """
 _ERROR = "#/components/schemas/Error"
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-_LEFT_OUT = ("/v1/", "/metrics", "/healthz", "/api/openapi.json", "/api/dead-letters", "/api/rules")
+_LEFT_OUT = ("/v1/", "/metrics", "/llms.txt", "/healthz", "/api/openapi.json", "/api/dead-letters", "/api/rules")
 
 
 def openapi() -> dict[str, Any]:

@@ -101,6 +101,14 @@ class WorstAnswer(TypedDict):
     untrusted: WrongText
 
 
+class Note(TypedDict):
+    """What a person wrote about an alert."""
+
+    at: str
+    by: str
+    text: str
+
+
 class AlertReport(TypedDict):
     """All about one alert."""
 
@@ -110,6 +118,8 @@ class AlertReport(TypedDict):
     affected_slices: list[str]
     recovery_evidence: float | None
     acknowledged_by: str | None
+    assigned_to: str | None
+    notes: list[Note]
     worst: list[WorstAnswer]
 
 
@@ -319,6 +329,8 @@ def alert_report(alert: Mapping[str, Any]) -> AlertReport:
         "affected_slices": list(alert["affected"]),
         "recovery_evidence": alert["recovery"],
         "acknowledged_by": None if ack is None else ack["by"],
+        "assigned_to": alert["assignee"],
+        "notes": [_of(Note, note, at=when(note["at"])) for note in alert["notes"]],
         "worst": [_worst(example) for example in alert["worst"]],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -35,6 +36,17 @@ _KINDS = {Score: "score", Skipped: "skipped", Failed: "failed"}
 _COMPRESSION = CompressionConfig(backend="gzip", minimum_size=1024, gzip_compress_level=5, exclude=["^/events$"])
 """Events are sent one by one, so they are left as they are. The page's cookies are SameSite=Strict: no other site can
 have a response compressed that holds both its own text and a visitor's form key."""
+
+
+_FOR_AGENTS = """# Gaugeway
+
+> The monitors of a running Gaugeway: alerts on the answer quality of RAG apps, with their cause, as JSON under /api/.
+
+Routes and fields: [OpenAPI 3.1](/api/openapi.json), with the header `Authorization: Bearer TOKEN` where a token is set.
+As tools for an agent: `pip install 'gaugeway[mcp]'`, then `gaugeway mcp --url` with this address. The tools named below
+exist there.
+
+"""
 
 
 class Insight(Protocol):
@@ -161,7 +173,11 @@ def _overview_handlers(insight: Insight, registry: CollectorRegistry) -> list[An
     def capture() -> list[dict[str, Any]]:
         return [asdict(coverage) for coverage in insight.captured()]
 
-    return [status, metrics, capture]
+    @get("/llms.txt", media_type="text/plain", sync_to_thread=True)
+    def llms() -> str:
+        return _FOR_AGENTS + (files("gaugeway") / "mcp" / "guide.md").read_text("utf-8")
+
+    return [status, metrics, capture, llms]
 
 
 def _spent(registry: CollectorRegistry) -> dict[tuple[str, str], float]:

@@ -69,7 +69,7 @@ async def answers(client):
     for path, operations in sorted(document["paths"].items()):
         for method, operation in operations.items():
             yield f"OpenAPI {method} {path}", operation_of(operation)
-        if "get" in operations and path not in ("/metrics", "/api/openapi.json"):
+        if "get" in operations and path not in ("/metrics", "/llms.txt", "/api/openapi.json"):
             for query in QUERIES.get(path, ("",)):
                 address = re.sub(r"\{\w+\}", lambda _, name=query: ids[name], path) if "{" in path else path + query
                 yield f"GET {address}", await answered(client, address)

@@ -1,6 +1,7 @@
 """The server as agents reach it: streamable HTTP behind a token, and standard input and output of the command."""
 
 import asyncio
+import json
 import socket
 import sys
 from contextlib import asynccontextmanager
@@ -170,6 +171,7 @@ def test_a_wrong_option_is_named(arguments, says):
     assert (result.exit_code, says in result.output, "secret" in result.output) == (2, True, False)
 
 
+@pytest.mark.full
 async def test_http_is_served_by_the_command_until_it_is_stopped(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -191,3 +193,28 @@ async def test_http_is_served_by_the_command_until_it_is_stopped(tmp_path):
         finally:
             process.terminate()
             await process.wait()
+
+
+NONSENSE = [b"garbage", b"\xff\xfe", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": NaN}', b"x" * 1_000_000, b"[1]"]
+
+
+@pytest.mark.full
+async def test_nonsense_on_standard_input_is_passed_over_and_nothing_else_is_written():
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    call = {"name": "quality", "arguments": {}}
+    requests = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    pipe = asyncio.subprocess.PIPE
+    command = [sys.executable, "-m", "gaugeway", "mcp", "--url", "http://127.0.0.1:1"]
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, limit=2**20)
+    for line in [*NONSENSE, *(json.dumps(request).encode() for request in requests)]:
+        process.stdin.write(line + b"\n")
+    answers = [json.loads(await process.stdout.readline()) for _ in range(2)]
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert "is Gaugeway running" in answers[1]["result"]["content"][0]["text"]
+    process.stdin.close()
+    rest, errors = await process.communicate()
+    assert (process.returncode, rest, b"Traceback" in errors) == (0, b"", False)
