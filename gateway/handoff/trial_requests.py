@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from gateway.capture.exchange_reader import text_headers
@@ -25,6 +26,8 @@ EVERY_S = 3.0
 MAX_PENDING_BYTES = 16 * 1024 * 1024
 """Requests held until the store has them."""
 _WITHIN_S = 10.0
+_AT_ONCE = 50
+"""Requests written in one transaction."""
 _AHEAD, _BURST, _BURST_S = 2.0, 50.0, 20.0
 """Requests kept for each that a trial sends, and how many at once: at least so many, or those of so many seconds."""
 _ROUTES = GENERATION_ROUTES - DECISION_ROUTES
@@ -118,16 +121,27 @@ class TrialRequests:
             self._turns = {
                 name: turns for name, turns in self._turns.items() if name in {t.name for t in self._running}
             }
-        while self._pending:
-            trial, recording, sample = self._pending[0]
+        while pending := list(islice(self._pending, _AT_ONCE)):
+            await self._keep(pending, now)
+            for _ in pending:
+                self._bytes -= len(self._pending.popleft()[1].request_body or b"")
+        await self._trials.leave_out(self._left_out)
+
+    async def _keep(self, pending: Sequence[tuple[Trial, Recording, Sample]], now: float) -> None:
+        """Write requests in one transaction; count those that are not kept."""
+        ready: list[tuple[Trial, str, Kept]] = []
+        left_out: list[tuple[Trial, str]] = []
+        for trial, recording, sample in pending:
             kept = await asyncio.to_thread(_kept, trial, recording, self.redact(sample.app))
             if isinstance(kept, str):
-                self._count(trial, kept)
-            elif trial in self._running and not await self._trials.keep(trial.name, sample.id, kept, now):
-                self._count(trial, "no_room")
-            self._pending.popleft()
-            self._bytes -= len(recording.request_body or b"")
-        await self._trials.leave_out(self._left_out)
+                left_out.append((trial, kept))
+            elif trial in self._running:
+                ready.append((trial, sample.id, kept))
+        if ready:
+            found = await self._trials.keep([(trial.name, exchange, kept) for trial, exchange, kept in ready], now)
+            left_out += [(trial, "no_room") for (trial, *_), is_kept in zip(ready, found, strict=True) if not is_kept]
+        for trial, reason in left_out:
+            self._count(trial, reason)
 
     def _count(self, trial: Trial, reason: str) -> None:
         self._left_out.setdefault(trial.name, Counter())[reason] += 1

@@ -252,21 +252,31 @@ class Trials:
         for name, reasons in given.items():
             counts[name] -= reasons
 
-    async def keep(self, name: str, exchange: str, kept: Kept, now: float) -> bool:
-        """Keep a request until it is sent; False without room, or if its trial ended. Deletes what waits too long."""
-        body, done = encoded(kept), []
+    async def keep(self, requests: Sequence[tuple[str, str, Kept]], now: float) -> list[bool]:
+        """Keep requests, each with its trial and exchange, until they are sent. Deletes what waits too long.
+
+        False for each without room, or whose trial ended.
+        """
+        bodies = [encoded(kept).decode() for _, _, kept in requests]
+        fitting: list[Row] = []
 
         def change(rows: Sequence[Row]) -> Changes:
             old = [row[:2] for row in rows if now - row[2] > WAITS_S]
-            size = sum(row[3] for row in rows) + len(body)
-            done.append(len(rows) - len(old) < MAX_WAITING and size <= MAX_WAITING_BYTES)
-            return Changes(put=[(name, exchange, now, float(len(body)), body.decode())] if done[-1] else [], delete=old)
+            room = MAX_WAITING - len(rows) + len(old)
+            free = MAX_WAITING_BYTES - sum(row[3] for row in rows if now - row[2] <= WAITS_S)
+            fitting.clear()
+            for (name, exchange, _), body in zip(requests, bodies, strict=True):
+                if len(fitting) < room and (size := len(body.encode())) <= free:
+                    free -= size
+                    fitting.append((name, exchange, now, float(size), body))
+            return Changes(put=fitting, delete=old)
 
         await self._documents.update(REQUESTS, change)
-        if not any(stored.trial.name == name and stored.state == "running" for stored in await self.all()):
-            await self.drop(name, [exchange])  # else it would outlive a trial that ended meanwhile
-            return False
-        return done[-1]
+        running = {stored.trial.name for stored in await self.all() if stored.state == "running"}
+        if late := [row[:2] for row in fitting if row[0] not in running]:
+            await self.drop(late)  # else they would outlive a trial that ended meanwhile
+        kept = {row[:2] for row in fitting if row[0] in running}
+        return [(name, exchange) in kept for name, exchange, _ in requests]
 
     async def waiting(self, revision: bytes | None) -> tuple[bytes, dict[tuple[str, str], tuple[float, Kept]] | None]:
         """Return a revision and, if it is not the one given, what waits: by trial and exchange, since when and what."""
@@ -275,10 +285,9 @@ class Trials:
             return current, None
         return current, {(row[0], row[1]): (row[2], msgspec.json.decode(row[4], type=Kept)) for row in rows}
 
-    async def drop(self, name: str, exchanges: Sequence[str]) -> None:
-        """Delete requests that were sent, or will not be."""
-        if exchanges:
-            await self._documents.update(REQUESTS, lambda _: Changes(delete=[(name, one) for one in exchanges]))
+    async def drop(self, requests: Sequence[Row]) -> None:
+        """Delete requests that were sent, or will not be: (trial, exchange) each."""
+        await self._documents.update(REQUESTS, lambda _: Changes(delete=requests))
 
     async def claim(self, trial: Trial, arm: str, exchange: str, usd: float, now: float) -> Claim:
         """Reserve an exchange and money for an arm.
@@ -356,7 +365,7 @@ class Trials:
             if subject.app in (None, apps.get(key[0])) and (kept.sealed or subject.meets_texts([kept.body]))
         ]
         if meant and not dry_run:
-            await self._documents.update(REQUESTS, lambda _: Changes(delete=meant))
+            await self.drop(meant)
         return len(meant)
 
     async def aclose(self) -> None:

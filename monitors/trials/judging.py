@@ -15,6 +15,7 @@ from gaugeway.storage.trials import Trial
 from gaugeway.text.abstention import abstained
 from gaugeway.text.json_schema import fits
 from gaugeway.text.language import language_of
+from gaugeway.text.topics import TopicModel
 from monitors.analysis.captured import OF_TRIAL
 from monitors.analysis.trial_result import Pair, TrialResult, TrialRules, trial_result
 from monitors.evaluation.evaluator import evaluate, judge_of
@@ -122,7 +123,9 @@ def _reason(evaluation: Evaluation) -> str:
     return outcome.error if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
 
 
-def facts_of(live: Sample, candidate: Sample, body: Mapping[str, Any], why_not: str | None) -> dict[str, Any]:
+def facts_of(
+    live: Sample, candidate: Sample, body: Mapping[str, Any], why_not: str | None, topics: TopicModel | None = None
+) -> dict[str, Any]:
     """Return what is known of both answers without a judge, and of the question: `scores`, `numbers`, `facets`."""
     scores = {ANSWERED: (1.0, 0.0 if why_not else 1.0)}
     if why_not is None:
@@ -139,6 +142,8 @@ def facts_of(live: Sample, candidate: Sample, body: Mapping[str, Any], why_not: 
     facets = {"language": language_of(live.question or "") or "unknown"}
     if live.contexts and live.contexts[0].source:
         facets["source"] = live.contexts[0].source
+    if topics is not None and live.question:
+        facets["topic"] = topics.of({"": live.question})[""].removeprefix("topic:")
     facets |= {f"tag:{name}": value for name, value in list(live.tags.items())[:_TAGS]}
     return {
         "scores": scores,

@@ -22,6 +22,7 @@ from gaugeway.settings.shared import PriceTable
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Store
 from gaugeway.storage.trials import WAITS_S, Answer, Arm, Kept, StoredTrial, Trial, Trials, sealer
+from gaugeway.text.topics import TopicModel, fit_topics
 from monitors.analysis.trial_result import TrialResult
 from monitors.metrics.registry import Catalogue
 from monitors.trials import judging
@@ -37,6 +38,8 @@ _STORED_WITHIN_S, _JUDGED_WITHIN_S = 900.0, 60.0
 """How long an exchange may take to be stored, and its live answer to be judged by the worker."""
 _FAILURES = 25
 """Failed calls in a row that end a trial."""
+_TOPICS_FROM = 100
+"""Answers whose questions the topics are learned from. Those that follow belong to one."""
 _ORPHANED_S = 1800.0
 """Beyond the call's timeout: after so long a claim of a process that ended counts as lost."""
 _RECOVER_EVERY_S, _RETRY_S = 60.0, 5.0
@@ -67,6 +70,7 @@ class _Running:
     not_before: dict[str, float] = field(default_factory=dict)
     recovered_at: float = 0.0
     next_look: int = 0
+    topics: TopicModel | None = None
     backoff: Backoff = field(default_factory=lambda: Backoff(*_BACKOFF_S))
     why: str = ""
 
@@ -168,9 +172,18 @@ class TrialRunner:
         for name in [name for name in self._running if name not in now]:
             self._ending |= {*self._running.pop(name).tasks.values()}  # what was sent is paid for, and still counts
         self._ending = {task for task in self._ending if not task.done()}
+        if now:
+            self._opened()  # when a trial starts, not at its first call
         for name, trial in now.items():
             if name not in self._running or self._running[name].trial != trial:
                 self._running[name] = _Running(trial)
+
+    def _opened(self) -> httpx.AsyncClient:
+        """The client of all calls. To open it takes a quarter of a second of processor time."""
+        import httpx  # noqa: PLC0415 - most monitors run no trial
+
+        self._client = self._client or httpx.AsyncClient(follow_redirects=False)
+        return self._client
 
     async def _keep_up(self, running: _Running, now: float) -> None:
         """End a trial that is over; settle claims that nobody works on any more; look at the result."""
@@ -186,6 +199,8 @@ class TrialRunner:
         if not why and running.answers >= running.next_look:
             answers = await self._trials.answers(trial.name)
             running.answers, running.next_look = 0, max(_LOOK_EVERY, len(answers) // _GROWTH)
+            if running.topics is None and len(answers) >= _TOPICS_FROM:
+                running.topics = await self._topics(answers)
             results = await asyncio.to_thread(results_of, trial, answers, self._catalogue)
             said = {result.verdict for result in results.values()}
             if "not yet" not in said:
@@ -193,6 +208,13 @@ class TrialRunner:
         if why:
             _log.info("trial %s ends: %s", trial.name, why)
             await self._trials.end(trial.name, why, now)
+
+    async def _topics(self, answers: Sequence[Answer]) -> TopicModel | None:
+        """Learn the topics of a trial's first questions: of the same ones after a restart, and without any score."""
+        learned = dict.fromkeys(answer.exchange for answer in answers if answer.state != "sending")
+        samples = await self._store.samples([*learned][:_TOPICS_FROM])
+        questions = {name: sample.question for name, sample in samples.items() if sample.question}
+        return await asyncio.to_thread(fit_topics, questions)
 
     async def _begin(self, running: _Running, exchange: str, since: float, kept: Kept, now: float) -> None:
         """Begin an exchange whose turn has come."""
@@ -245,7 +267,7 @@ class TrialRunner:
                 await self._trials.release(trial.name, arm.name, work.exchange)
                 self._pause(running, error)
                 return
-        await self._trials.drop(trial.name, [work.exchange])
+        await self._trials.drop([(trial.name, work.exchange)])
 
     def _pause(self, running: _Running, error: BusyError) -> None:
         """Send nothing for a while; the calls at once that meet the same refusal are one failure."""
@@ -265,15 +287,12 @@ class TrialRunner:
             running.why = claim
         if claim != "claimed":
             return claim == "taken"
-        import httpx  # noqa: PLC0415 - most monitors run no trial
-
         key = self._gates.key(arm.api_key)
-        client = self._client = self._client or httpx.AsyncClient(follow_redirects=False)
         began = time.perf_counter()
         answer = Answer(arm=arm.name, exchange=work.exchange, state="lost", at=0.0, usd=0.0, judge_usd=0.0, facts={})
         usd = ready.usd
         try:
-            response, usd = await ask(client, arm, work.kept, ready, key=key or "", timeout_s=trial.timeout_s)
+            response, usd = await ask(self._opened(), arm, work.kept, ready, key=key or "", timeout_s=trial.timeout_s)
             running.failures = 0
             running.backoff.reset()
             await self._judge(running, answer, work, (ready, response, usd, time.perf_counter() - began))
@@ -281,7 +300,7 @@ class TrialRunner:
             raise
         except CallError as error:
             self._fail(running)
-            facts = judging.facts_of(work.sample, work.sample, ready.body, error.reason)
+            facts = judging.facts_of(work.sample, work.sample, ready.body, error.reason, running.topics)
             facts |= {"numbers": {}} | ({"scores": {}} if error.unread else {})
             usd = ready.usd if error.charged else 0.0
             await self._settle(running, answer, state=f"failed:{error.reason}", usd=usd, facts=facts)
@@ -308,7 +327,7 @@ class TrialRunner:
                 cost_usd=usd,
             )
         )
-        facts = judging.facts_of(live, candidate, ready.body, why_not)
+        facts = judging.facts_of(live, candidate, ready.body, why_not, running.topics)
         judge_usd = 0.0
         if why_not is None:
             metrics = judging.metrics_of(trial, self._catalogue)
@@ -331,7 +350,7 @@ class TrialRunner:
 
     async def _give_up(self, trial: Trial, exchange: str, reason: str) -> None:
         self._count(trial, reason)
-        await self._trials.drop(trial.name, [exchange])
+        await self._trials.drop([(trial.name, exchange)])
 
     def _count(self, trial: Trial, reason: str) -> None:
         self._left_out.setdefault(trial.name, Counter())[reason] += 1

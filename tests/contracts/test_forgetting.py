@@ -342,7 +342,9 @@ def test_requests_that_wait_for_a_trial_go_too(tmp_path):
         trials = open_trials(url)
         await trials.start(trial)
         for exchange, text in (("a", HERS), ("b", "somebody else")):
-            assert await trials.keep("t", exchange, Kept(route="messages", body=f'{{"prompt": "{text}"}}'), 1.0)
+            assert await trials.keep(
+                [("t", exchange, Kept(route="messages", body=f'{{"prompt": "{text}"}}'))], 1.0
+            ) == [True]
         await trials.aclose()
 
     async def waiting():

@@ -94,7 +94,7 @@ class Bench:
             )
             await self.store.add(sample, [made] if judged else [])
             text = body or json.dumps({"messages": [{"role": "user", "content": f"Why {number}?"}]})
-            await self.trials.keep(name, sample.id, Kept(route="chat_completions", body=text), self.now)
+            await self.trials.keep([(name, sample.id, Kept(route="chat_completions", body=text))], self.now)
 
     async def run(self, *, ticks=1, step_s=1.0):
         """Tick, and wait for the calls that began."""

@@ -89,12 +89,12 @@ async def test_an_unchanged_list_is_not_read_again(kept):
 async def test_what_waits_is_deleted_with_the_end_and_nothing_is_kept_after_it(kept):
     await kept.start(trial())
     await kept.start(trial("other"))
-    assert await kept.keep("t", "x", KEPT, 1.0)
-    assert await kept.keep("other", "x", KEPT, 1.0)
+    assert await kept.keep([("t", "x", KEPT)], 1.0) == [True]
+    assert await kept.keep([("other", "x", KEPT)], 1.0) == [True]
     assert await kept.end("t", "time", 2.0)
     assert not await kept.end("t", "stopped", 3.0)
-    assert not await kept.keep("t", "y", KEPT, 4.0)  # of a gateway that has not read yet that the trial ended
-    assert not await kept.keep("never", "y", KEPT, 4.0)
+    late = [("t", "y", KEPT), ("never", "y", KEPT)]  # of a gateway that has not read yet that the trial ended
+    assert await kept.keep(late, 4.0) == [False, False]
     _, waiting = await kept.waiting(None)
     assert waiting == {("other", "x"): (1.0, KEPT)}
     assert (await kept.get("t")).why == "time"
@@ -105,11 +105,11 @@ async def test_what_waits_is_read_once_and_dropped(kept):
     await kept.start(trial())
     assert (await kept.waiting(None))[1] == {}
     sealed = Kept(route="messages", body="gAAA", headers={"anthropic-version": "1"}, sealed=True)
-    await kept.keep("t", "x", sealed, 1.0)
+    await kept.keep([("t", "x", sealed)], 1.0)
     revision, waiting = await kept.waiting(None)
     assert waiting == {("t", "x"): (1.0, sealed)}
     assert await kept.waiting(revision) == (revision, None)
-    await kept.drop("t", ["x", "unknown"])
+    await kept.drop([("t", "x"), ("t", "unknown")])
     assert (await kept.waiting(revision))[1] == {}
     await kept.aclose()
 
@@ -118,13 +118,21 @@ async def test_so_many_requests_wait_and_the_old_ones_make_room(tmp_path):
     kept = Trials(SQLiteDocuments(tmp_path))
     await kept.start(trial())
     for number in range(MAX_WAITING):
-        assert await kept.keep("t", f"x{number}", KEPT, float(number))
-    assert not await kept.keep("t", "more", KEPT, 500.0)
-    assert await kept.keep("t", "later", KEPT, WAITS_S + 9.5)
+        assert await kept.keep([("t", f"x{number}", KEPT)], float(number)) == [True]
+    assert await kept.keep([("t", "more", KEPT)], 500.0) == [False]
+    assert await kept.keep([("t", "later", KEPT)], WAITS_S + 9.5) == [True]
     _, waiting = await kept.waiting(None)
     assert len(waiting) == MAX_WAITING - 9
     assert ("t", "x9") not in waiting
     assert ("t", "x10") in waiting
+    await kept.aclose()
+
+
+async def test_of_requests_kept_at_once_those_fit_that_have_room(kept):
+    await kept.start(trial())
+    many = [("t", f"x{number}", KEPT) for number in range(MAX_WAITING + 2)]
+    assert await kept.keep([*many[:3], ("never", "y", KEPT)], 1.0) == [True, True, True, False]
+    assert await kept.keep(many[3:], 1.0) == [True] * (MAX_WAITING - 3) + [False, False]
     await kept.aclose()
 
 
@@ -134,9 +142,9 @@ async def test_so_many_bytes_wait(tmp_path, monkeypatch):
     kept = Trials(SQLiteDocuments(tmp_path))
     await kept.start(trial())
     wide = Kept(route="r", body="ж" * 300)  # two bytes each
-    assert await kept.keep("t", "x", wide, 1.0)
-    assert not await kept.keep("t", "y", wide, 1.0)
-    assert await kept.keep("t", "z", Kept(route="r", body="a" * 200), 1.0)
+    assert await kept.keep([("t", "x", wide)], 1.0) == [True]
+    assert await kept.keep([("t", "y", wide)], 1.0) == [False]
+    assert await kept.keep([("t", "z", Kept(route="r", body="a" * 200))], 1.0) == [True]
     await kept.aclose()
 
 
@@ -288,7 +296,7 @@ async def test_nothing_of_a_removed_trial_stays_or_comes_back(kept):
     await kept.start(trial("other"))
     await kept.claim(trial(), "candidate", "x", 0.1, 1.0)
     await kept.claim(trial("other"), "candidate", "x", 0.1, 1.0)
-    await kept.keep("t", "x", KEPT, 1.0)
+    await kept.keep([("t", "x", KEPT)], 1.0)
     assert await kept.remove("t")
     assert not await kept.remove("t")
     await kept.settle("t", answer("x"))  # of a call that was under way
@@ -305,7 +313,7 @@ async def test_requests_about_a_person_are_forgotten(kept):
     named = Kept(route="r", body='{"prompt":"Ana Lopez"}')
     sealed = Kept(route="r", body="gAAA", sealed=True)
     for name, exchange, request in (("t", "a", named), ("t", "b", KEPT), ("t", "c", sealed), ("other", "a", named)):
-        await kept.keep(name, exchange, request, 1.0)
+        await kept.keep([(name, exchange, request)], 1.0)
     assert await kept.forget(Subject(app="help"), dry_run=True) == 1
     assert await kept.forget(Subject(app="shop", match="ana lopez"), dry_run=True) == 2
     assert await kept.forget(Subject(match="ana lopez")) == 3

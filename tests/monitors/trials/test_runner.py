@@ -172,6 +172,24 @@ async def test_a_trial_ends_when_it_is_decided(tmp_path):
     assert results["candidate"].verdict == "do not ship"
 
 
+async def test_questions_after_the_first_hundred_belong_to_the_topics_learned_from_those(tmp_path):
+    about = ("how do I return an order and get a refund", "which adapter charges the laptop battery")
+    with LLMServer(Reply(content="0.5")) as server:
+        async with Bench(tmp_path, server.url) as bench:
+            await bench.start()
+            for number in range(150):
+                await bench.add(number, response="0.5", question=f"{about[number % 2]} {number}?")
+            await bench.run(ticks=15, step_s=5.0)
+            answers = await bench.trials.answers("t")
+    topics = [answer.facts["facets"].get("topic") for answer in answers]
+    assert topics[:100] == [None] * 100
+    labelled = [answer for answer in answers[100:] if "topic" in answer.facts["facets"]]
+    assert len(labelled) >= 20
+    by_subject = {(int(answer.exchange[1:]) % 2, answer.facts["facets"]["topic"]) for answer in labelled}
+    assert len(by_subject) == len({topic for _, topic in by_subject}) > 1
+    assert any("refund" in topic for _, topic in by_subject)
+
+
 @pytest.mark.parametrize(("before", "why"), [("1.0", "worse"), ("0.0", "not_worse")])
 async def test_after_a_switch_the_version_before_shows_whether_answers_got_worse(tmp_path, before, why):
     with LLMServer(Reply(content=before)) as server:
@@ -326,9 +344,9 @@ async def test_what_cannot_be_tried_is_counted(tmp_path, monkeypatch):
         async with Bench(tmp_path, server.url) as bench:
             await bench.start()
             await bench.add(1, body=json.dumps({"messages": [], "n": 2}))
-            await bench.trials.keep("t", "never", Kept(route="completions", body="{}"), bench.now)
+            await bench.trials.keep([("t", "never", Kept(route="completions", body="{}"))], bench.now)
             await bench.add(2)
-            await bench.trials.keep("t", "x2", Kept(route="completions", body="gAAA", sealed=True), bench.now)
+            await bench.trials.keep([("t", "x2", Kept(route="completions", body="gAAA", sealed=True))], bench.now)
             await bench.run(ticks=3)
             bench.now += 900.0
             await bench.run(ticks=3)
@@ -357,7 +375,7 @@ async def test_a_sealed_request_opens_with_the_key_and_one_of_another_key_stops_
             await bench.start(send="original")
             await bench.add(1, 2)
             kept = Kept(route="chat_completions", body=sealed, sealed=True)
-            await bench.trials.keep("t", "x1", kept, bench.now)
+            await bench.trials.keep([("t", "x1", kept)], bench.now)
             await bench.run(ticks=8)
             exchanges = {one.exchange for one in await bench.answers()}
             left = (await bench.trials.get("t")).left_out
