@@ -79,9 +79,7 @@ def _export_of(tool: str, help_text: str) -> None:
 
 _export_of("langfuse", "Import items of a Langfuse data set, traces or observations: API pages, JSON, JSONL or CSV.")
 _export_of("langsmith", "Import examples of a LangSmith data set, or runs: JSON, JSONL or CSV.")
-_export_of(
-    "helicone", "Import requests of Helicone with their responses: JSONL of `@helicone/export --include-body`."
-)
+_export_of("helicone", "Import requests of Helicone with their responses: JSONL of `@helicone/export --include-body`.")
 
 
 def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
