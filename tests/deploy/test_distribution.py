@@ -1,6 +1,5 @@
 """Wheel and sdist: complete, accepted by the index, and enough to run the product in an environment of its own."""
 
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from email.parser import HeaderParser
 import pytest
 
 from benchmarks import installing
+from gaugeway.settings import child_environment
 from tests.deploy.reading import ROOT
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
@@ -22,7 +22,8 @@ NOT_SHIPPED = "dashboards/dev/"
 
 def command(*words, cwd, codes=(0,)):
     """The output of a command that must succeed, without the checkout on its path."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # noqa: TID251 - of another process
+    environment = child_environment({})
+    environment.pop("PYTHONPATH", None)
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode in codes, f"{words}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
     return done.stdout

@@ -195,6 +195,13 @@ def test_both_planes_take_the_configuration(variant, taken):
     assert config.notifiers[0].kind == "slack"
 
 
+def test_the_readmes_example_of_more_tables_is_taken(taken):
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    config = taken({"judge": {"model": "gpt-6-luna"}} | yaml.safe_load(example))
+    assert config.metrics["faithfulness"].rate == 0.2
+    assert [notifier.kind for notifier in config.notifiers] == ["slack"]
+
+
 def test_a_whole_configuration_takes_the_place_of_the_generated_one(taken):
     given = '[[upstreams]]\nbase_url = "https://mine.example/v1"\n'
     config = taken({"config": given, "judge": {"model": "not used"}})

@@ -19,8 +19,8 @@ from gaugeway.data_files import table
 from gaugeway.exchange import Request, Response, route_of
 from gaugeway.extensions import load as loaded
 from gaugeway.extensions import registered
-from gaugeway.prompts import Extractor, default_order, last_user_text, response_text, text_of, trace
-from monitors.offline.imports.fields import Fields, asked
+from gaugeway.prompts import Extractor, default_order, dicts, last_user_text, response_text, text_of, trace
+from monitors.offline.imports.fields import Fields, asked, passages
 from monitors.offline.imports.result import Imported, as_text
 from monitors.offline.imports.sources import check_rows, documents, kind, rows
 
@@ -56,6 +56,10 @@ def load(tool: str, paths: Sequence[Path], mapped: Mapping[str, str]) -> Importe
     fields = Fields(mapped)
     asks = any("user_input" in given for _, given in found.items)
     fields.assign([item for item, _ in found.items], found.out, guess=not asks)
+    for trace_id in found.passages.keys() - {given.get("trace") for _, given in found.items}:
+        found.out.miss(
+            "passages of a retriever", "their trace is not in these files", max(1, len(found.passages[trace_id]))
+        )
     for item, given in found.items:
         record = {"retrieved_contexts": found.passages.get(given.pop("trace", ""))} | fields.record(item, found.out)
         tags = record.pop("tags") | given.pop("tags", {})
@@ -73,9 +77,10 @@ def _rows(path: Path, out: Imported) -> Iterator[dict[str, Any]]:
     for document in documents(path):
         value = document.value
         if isinstance(value, dict) and isinstance(value.get("data"), list):
-            pages = value.get("meta")
-            if isinstance(pages, dict) and pages.get("page", 1) < pages.get("totalPages", 1):
-                out.miss(f"the pages after {path.name}", f"it is page {pages.get('page')} of {pages.get('totalPages')}")
+            pages = value["meta"] if isinstance(value.get("meta"), dict) else {}
+            page, last = pages.get("page"), pages.get("totalPages")
+            if isinstance(page, int) and isinstance(last, int) and page < last:
+                out.miss(f"the pages after {path.name}", f"it is page {page} of {last}")
             yield from document.objects(value["data"], "data")
         elif isinstance(value, list):
             yield from document.objects(value)
@@ -99,8 +104,8 @@ def _langfuse(row: dict[str, Any], found: _Rows) -> None:
     elif kind_of_row == "RETRIEVER":
         found.passages.setdefault(str(row.get("traceId")), []).extend(_passages(output))
     elif kind_of_row in (None, "GENERATION"):
-        for observation in row.get("observations") or ():
-            if isinstance(observation, dict) and observation.get("type") == "RETRIEVER":
+        for observation in dicts(row.get("observations")):
+            if observation.get("type") == "RETRIEVER":
                 found.passages.setdefault(str(row.get("id")), []).extend(_passages(_decoded(observation.get("output"))))
         given["trace"] = str(row.get("traceId") if kind_of_row else row.get("id"))
         found.items.append((_variables(value) | _named("response", found.out, output), given | _question(value)))
@@ -215,9 +220,9 @@ def _question_of(request: Request, response: Response) -> dict[str, Any]:
     extraction = tried[-1][1] if tried else None
     question = (extraction.question if extraction else None) or last_user_text(request)
     contexts = extraction.contexts if extraction else ()
-    passages = [{key: value for key, value in msgspec.to_builtins(context).items() if value} for context in contexts]
+    found = [{key: value for key, value in msgspec.to_builtins(context).items() if value} for context in contexts]
     messages = request.body.get("messages")
-    return {"user_input": question, "retrieved_contexts": passages, "history": asked(messages).get("history", [])}
+    return {"user_input": question, "retrieved_contexts": found, "history": asked(messages).get("history", [])}
 
 
 @cache
@@ -251,8 +256,7 @@ def _message(item: Any) -> dict[str, Any]:
     if not isinstance(item, dict):
         return {}
     inside = next((item[name] for name in ("kwargs", "data") if isinstance(item.get(name), dict)), item)
-    named = inside.get("role") or inside.get("type") or item.get("type")
-    role = _ROLES.get(str(named), named) if named in _ROLES or "role" in inside else None
+    role = _ROLES.get(str(inside.get("role") or inside.get("type") or item.get("type")))
     if role is None or not {"content", "tool_calls"} & inside.keys():
         return {}
     return {**{key: inside[key] for key in ("content", "tool_calls", "tool_call_id") if key in inside}, "role": role}
@@ -294,19 +298,11 @@ def _answer(value: Any) -> str | None:
     return text_of(_message(value).get("content")) or None
 
 
-def _passages(value: Any) -> list[Any]:
+def _passages(value: Any) -> list[str]:
     """Return the texts that a retriever returned."""
     if isinstance(value, dict):
         value = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), [value])
-    texts = []
-    for item in value if isinstance(value, list) else [value]:
-        inside = item.get("kwargs", item) if isinstance(item, dict) else item
-        if isinstance(inside, dict):
-            names = ("page_content", "text", "content", "pageContent")
-            inside = next((inside[name] for name in names if isinstance(inside.get(name), str)), None)
-        if isinstance(inside, str) and inside.strip():
-            texts.append(inside)
-    return texts
+    return [text for text in passages(value or []) if text.strip()]
 
 
 def _decoded(value: Any) -> Any:

@@ -24,7 +24,7 @@ PARTS: dict[str, Part] = {
 """What a judge is shown of a field."""
 _LONGEST_TAG = 200
 _ROLES = ("user", "assistant")
-_TEXTS = ("text", "content", "page_content")
+_TEXTS = ("page_content", "pageContent", "text", "content")
 
 
 class Fields(Struct):
@@ -118,15 +118,21 @@ def content_text(content: Any) -> str:
 
 def _converted(ours: str, value: Any) -> Any:
     if ours == "retrieved_contexts":
-        return [_passage(piece) for piece in (value if isinstance(value, list) else [value])]
+        return passages(value)
     if ours == "reference":
         return any_of(value)
     return as_text(value)
 
 
+def passages(value: Any) -> list[str]:
+    """Return the texts of passages: of a list, or of one; a document has its text under one of several names."""
+    return [_passage(piece) for piece in (value if isinstance(value, list) else [value])]
+
+
 def _passage(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return next((value[name] for name in _TEXTS if isinstance(value.get(name), str)), as_text(value))
+    inside = value.get("kwargs", value) if isinstance(value, Mapping) else None
+    if isinstance(inside, Mapping):
+        return next((inside[name] for name in _TEXTS if isinstance(inside.get(name), str)), as_text(value))
     return as_text(value)
 
 

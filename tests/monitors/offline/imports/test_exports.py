@@ -4,6 +4,8 @@ import csv
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monitors.offline import dataset
 from monitors.offline.data_errors import DataError
@@ -139,6 +141,11 @@ def test_a_langfuse_generation_is_read_as_the_gateway_reads_a_request(import_):
     ]
     assert (record["response"], record["model"], record["duration_s"]) == ("The customer.", "gpt-6-luna", 0.82)
     assert reasons(found) == {"an observation of type TOOL": "is a step of a trace: import traces or generations"}
+
+
+def test_passages_whose_trace_is_missing_are_counted(import_):
+    found = import_("langfuse", {"id": "o", "type": "RETRIEVER", "traceId": "t", "output": ["a", "b"]})
+    assert found.unmapped == {("passages of a retriever", "their trace is not in these files"): 2}
 
 
 # LangSmith
@@ -334,30 +341,44 @@ def test_lines_that_cannot_be_read_are_all_named(tmp_path, tool):
     assert second == f"{path}:4: expected an object, got a list"
 
 
-@pytest.mark.parametrize("tool", exports.TOOLS)
-@pytest.mark.parametrize(
-    "value", [None, 0, "x", [], {}, [[]], {"messages": []}, {"messages": [[1]]}, [{"role": 3, "content": []}]]
+NAMES = sorted(
+    {*CALL, *ITEM, *("output", "observations", "type", "traceId", "sessionId", "latency", "latencyMs", "tags", "meta")}
+    | {"inputs", "outputs", "messages", "run_id", "run_type", "trace_id", "parent_run_id", "duration_ms", "split"}
+    | {"role", "content", "kwargs", "data", "choices", "message", "documents", "page_content", "generations", "text"}
+    | {"model", "prompt", "system", "tool_calls", "question", "contexts", "history", "answer", "page", "totalPages"}
 )
-def test_no_value_of_a_field_is_an_error(import_, tool, value):
-    names = (
-        "input",
-        "output",
-        "inputs",
-        "outputs",
-        "messages",
-        "request_body",
-        "response_body",
-        "observations",
-        "metadata",
-    )
-    fields = dict.fromkeys((*names, "expectedOutput", "request_properties", "tags", "scores"), value)
-    exports_of = {"langfuse": {"datasetId": "d"}, "langsmith": {"run_type": "chain"}, "helicone": {}}
-    for name in fields:
-        try:
-            import_(tool, {name: value})
-            import_(tool, fields | exports_of[tool] | {name: {"a": value}})
-        except DataError as error:
-            pytest.fail(f"{name}: {error.problems}")
+WORDS = (
+    "",
+    "x",
+    "[",
+    '{"a": 1}',
+    "user",
+    "human",
+    "retriever",
+    "chain",
+    "GENERATION",
+    "RETRIEVER",
+    PROMPT,
+    "/v1/messages",
+)
+VALUES = st.none() | st.booleans() | st.sampled_from([0, 1.5, 10**30]) | st.sampled_from(WORDS)
+ANY = st.recursive(
+    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5)
+)
+ROWS = st.lists(st.dictionaries(st.sampled_from(NAMES), ANY, min_size=1, max_size=8), min_size=1, max_size=3)
+
+
+@given(tool=st.sampled_from(exports.TOOLS), rows=ROWS)
+def test_whatever_a_row_holds_it_is_imported_or_refused_with_a_reason(tmp_path_factory, tool, rows):
+    path = tmp_path_factory.mktemp("rows") / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    try:
+        found = exports.load(tool, [path], {})
+        if found.records:
+            check(found)
+    except DataError:
+        return
+    assert found.records or found.unmapped
 
 
 def test_what_an_import_reads_is_bounded(tmp_path, monkeypatch):
