@@ -296,7 +296,7 @@ async def test_the_columns_are_those_of_the_address_that_are_known(tmp_path, giv
     if "session" in given:
         assert first[2][-1].strip() == "s-0"
     if "passages" in given:
-        assert [words.strip() for *_, words in first[1:]] == ["1", "–"]
+        assert [words.strip() for *_, words in first[1:]] == ["1", "\N{EN DASH}"]
 
 
 async def test_failures_of_the_same_question_are_one_row_and_each_is_in_it(tmp_path):
