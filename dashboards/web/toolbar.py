@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote, urlencode
 
 from litestar.exceptions import HTTPException
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from dashboards.web.addresses import APP_PATH, APPS, app_page, fits_in_path
 from dashboards.web.format import iso
+from gaugeway.data_files import table
 from monitors.analysis import captured
 
 PRESETS = (
@@ -46,29 +47,7 @@ class Place(Struct, frozen=True):
         return f"/{first}" == self.to or first in self.within or any(view.has(path) for view in self.views)
 
 
-PLACES = (
-    Place("/", "Overview", "o", within=("apps", "welcome", "setup")),
-    Place("/alerts", "Alerts", "a", within=("runbook", "runbooks")),
-    Place(
-        "/explore",
-        "Explore",
-        "e",
-        (
-            Place("/explore", "Exchanges", "e", within=("exchanges",)),
-            Place("/conversations", "Conversations", "c"),
-            Place("/sources", "Sources", "u"),
-            Place("/topics", "Topics", "t"),
-        ),
-    ),
-    Place(
-        "/compare",
-        "Versions",
-        "v",
-        (Place("/compare", "Compare", "v"), Place("/trials", "Trials", "l"), Place("/prompts", "Prompts", "p")),
-    ),
-    Place("/review", "Review", "r"),
-    Place("/pipeline", "System", "s", (Place("/pipeline", "Pipeline", "s"), Place("/settings", "Settings", "n"))),
-)
+PLACES = convert(table("dashboards.web", "texts.toml")["places"], tuple[Place, ...])
 """The navigation. A place with several views has the address and the key of its first view."""
 VIEWS = tuple(view for place in PLACES for view in place.views or (place,))
 ALIASES = {"/versions": "/compare", "/system": "/pipeline"}

@@ -139,6 +139,12 @@ def recently_resolved(alerts: Iterable[Alert], now: float) -> list[Alert]:
     )
 
 
+def leading(firing: Sequence[Alert]) -> list[Alert]:
+    """Firing alerts but for those of slices whose app and metric fires as a whole: they are marks of that alert."""
+    whole = {(alert.app, alert.metric) for alert in firing if not alert.slice}
+    return [alert for alert in firing if not alert.slice or (alert.app, alert.metric) not in whole]
+
+
 async def slices_of(store: Store, by: str, window_s: float, now: float) -> list[Quality]:
     """Estimates by value of `by`: of the configured window, or of 24 hours where that has no basis."""
     found: dict[tuple[str, str, str], Quality] = {}
@@ -215,6 +221,7 @@ def overview_handlers(site: Site) -> list[Any]:
         about = await site.insight.status()
         quality, alerts = site.insight.quality(), site.engine.alerts()
         captured = {capture.app: capture for capture in site.insight.captured()}
+        firing = [alert for alert in alerts if alert.state == "firing"]
         found = rows_of(quality, Watches(site.engine.streams(), site.engine.is_watched), read.hours)
         lower = {metric for metric in metrics_of(found) if site.is_best_at_0(metric)}
         params = list(request.query_params.multi_items())
@@ -230,7 +237,8 @@ def overview_handlers(site: Site) -> list[Any]:
             wanted=wanted,
             operational=[key for key, _ in COLUMNS[1:]],
             **table(found, read, wanted, params, traffic=traffic.apps, captured=captured, lower_is_better=lower),
-            alerts=[alert for alert in alerts if alert.state == "firing"],
+            alerts=firing,
+            leading=leading(firing),
             pending=sum(alert.state == "pending" for alert in alerts),
             resolved=recently_resolved(alerts, now),
             low=low_captures(captured.values()),

@@ -48,7 +48,7 @@ async def test_without_anything_stored_it_says_so_and_where_to_begin(tmp_path):
     assert "No app has scores yet" not in unread_sources.words
     assert "No app has scores yet" in sources.words
     assert "No scores in the last 24 hours" in page.words
-    assert {"href": "/setup", "class": "button"} in page.all("a")
+    assert {"href": "/welcome", "class": "button"} in page.all("a")
 
 
 async def test_a_mean_has_its_interval_and_few_scores_have_none(tmp_path):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dashboards.web.gateways import AppTraffic
 from dashboards.web.quality_matrix import Watches, filtered, metrics_of, ordered, rows_of
-from dashboards.web.views.overview import MAX_APPS, headings, parse, recently_resolved
+from dashboards.web.views.overview import MAX_APPS, headings, leading, parse, recently_resolved
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.quality import Quality
 from tests.support.pages import EVIL, world
@@ -117,6 +117,9 @@ async def test_alerts_resolved_in_the_last_day_are_listed_latest_first(tmp_path)
     now = time.time()
     ended = [replace(alert, state="resolved", ended_at=now - hours * 3600.0) for hours in (5, 1, 30)]
     assert [round((now - one.ended_at) / 3600) for one in recently_resolved([alert, *ended], now)] == [1, 5]
+    part = replace(alert, slice="model=m-1")
+    assert leading([part, alert]) == [alert]
+    assert leading([part, replace(alert, metric="other")])[0] == part
 
 
 async def test_with_three_scores_an_hour_there_is_a_mean_a_chart_and_the_window_is_named_and_exported(tmp_path):

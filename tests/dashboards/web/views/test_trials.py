@@ -171,8 +171,8 @@ async def test_a_verdict_is_the_headline_with_what_it_rests_on(tmp_path, gain, h
     assert headline in page.words
     assert words in page.words
     assert decision in page.words
-    assert "with a probability of at least 95 % no verdict of this trial is wrong" in page.words
-    assert "It rests on 300 questions from 300 conversations" in page.words
+    assert "At most 5 % risk of a wrong verdict, however often you look." in page.words
+    assert "From 300 questions in 300 conversations" in page.words
     assert "ended: decided" in page.words
     assert "0.30 USD of at most 5.00 USD" in page.words.replace("0.3000", "0.30")
     assert [
