@@ -25,7 +25,7 @@ from dashboards.web.views.exchange import tokens_of
 from dashboards.web.views.explore import MAX_FIELD, Selection, selection
 from gaugeway.records import Evaluation, Message, Sample, grouped
 from gaugeway.signals import SIGNALS
-from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Query, Store
 from monitors.analysis.conversation_list import Thread, thread_of
 from monitors.analysis.human_labels import Passings
 
