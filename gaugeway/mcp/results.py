@@ -220,7 +220,10 @@ class Quality(TypedDict):
 
 
 class ComparedRow(TypedDict):
-    """A metric of both versions; `difference` is b minus a with its interval, null where there are too few scores."""
+    """A metric of both versions; `difference` is b minus a with its interval, null where there are too few scores.
+
+    `typically_needed` is the number of scores of each version with which such a decision usually falls.
+    """
 
     app: str
     metric: str
@@ -233,6 +236,7 @@ class ComparedRow(TypedDict):
     ci_high: float | None
     decision: str
     more_scores_needed: int | None
+    typically_needed: int | None
 
 
 class Comparison(TypedDict):
@@ -400,6 +404,7 @@ def comparison(answer: Mapping[str, Any]) -> Comparison:
             mean_b=row["challenger"]["mean"],
             n_b=row["challenger"]["n"],
             more_scores_needed=row["more"],
+            typically_needed=row["needed"],
         )
         for row in answer["rows"]
     ]

@@ -25,7 +25,8 @@ from dashboards.web.views.exchange import tokens_of
 from dashboards.web.views.explore import MAX_FIELD, Selection, selection
 from gaugeway.records import Evaluation, Message, Sample, grouped
 from gaugeway.signals import SIGNALS
-from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.storage.stores import Query, Store
+from monitors.analysis.conversation_list import Thread, thread_of
 from monitors.analysis.human_labels import Passings
 
 MAX_POINTS = 400
@@ -33,24 +34,6 @@ MAX_POINTS = 400
 MAX_EXCHANGES = 50
 """Exchanges of a conversation that are shown, the latest."""
 AT_ONCE = 100
-
-
-class Thread(Struct, frozen=True, kw_only=True):
-    """A conversation: its `key` for an address, "" where only the `session` is known; `last_at` in Unix seconds.
-
-    `opening` is the first question that was read, `turns` the number of the latest turn, `worst` the worst score.
-    `unanswered` says why its last exchange has no answer; "" if it has one.
-    """
-
-    key: str
-    session: str
-    app: str
-    opening: str
-    turns: int
-    exchanges: int
-    last_at: float
-    unanswered: str = ""
-    worst: Point | None = None
 
 
 class Threads(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,34 +62,12 @@ async def threads(store: Store, query: Query, after: Cursor | None, passing: Pas
         if not sample.transcript and (key := sample.conversation or sample.session)
     )
     rows = [
-        _thread(some, [point for sample in some for point in points[sample.id]], passing) for some in by_key.values()
+        thread_of(some, [point for sample in some for point in points[sample.id]], passing) for some in by_key.values()
     ]
     kept = [thread for thread in rows if thread.session or thread.turns > 1 or thread.exchanges > 1]
     kept.sort(key=lambda thread: -thread.last_at)
     listed = sum(thread.exchanges for thread in kept)
     return Threads(rows=kept, found=found, exchanges=len(samples), single=len(samples) - listed)
-
-
-def _thread(some: Sequence[Sample], points: Sequence[Point], passing: Passings) -> Thread:
-    first, last = (pick(some, key=lambda sample: sample.started_at) for pick in (min, max))
-    scored = [point for point in points if point.value is not None]
-    return Thread(
-        key=last.conversation or "",
-        session=last.session or "",
-        app=last.app,
-        opening=first.question or "",
-        turns=max([1, *(sample.turn or 0 for sample in some)]),
-        exchanges=len(some),
-        last_at=last.started_at,
-        unanswered=last.skip_reason or "",
-        worst=min(scored, key=lambda point: _goodness(point, passing), default=None),
-    )
-
-
-def _goodness(point: Point, passing: Passings) -> tuple[bool, float]:
-    """Failing scores first, the farthest from the metric's best value before others."""
-    rule, value = passing(point.metric), point.value or 0.0
-    return rule.passes(value), 1.0 - value if rule.flipped else value
 
 
 async def exchanges_of(store: Store, key: str, app: str) -> list[tuple[Sample, Sequence[Evaluation]]]:
