@@ -261,6 +261,10 @@ def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int]
         return _compared(scores, test.verdict(), (None, None))
     a, b = (replace(side, mean=on_scale(side.mean, flipped=flipped)) for side in looks[-1])
     found = _compared(scores, test.verdict(), (a, b))
+    if min(a.n, b.n) < least:
+        found = replace(
+            found, reason=f"without named conversations it is decided from {least} scores of each version on"
+        )
     if a.n_eff < MIN_N_EFF:
         return found
     # n / n_eff: the design effect, and that of unequal rates
