@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from dashboards.web import format as words
 from dashboards.web.addresses import address_with, app_page
-from monitors.alerting.notifiers.message import headline, strength
+from monitors.alerting.notifiers.message import strength
 from monitors.alerting.slices import slice_words
 
 POLICY = "; ".join(
@@ -46,7 +46,7 @@ _NAMED = (
     *(words.number, words.interval, words.percent, words.part, words.count, words.counted, words.signed, words.usd),
     *(words.duration, words.iso, words.at, words.breakable, words.listed, words.shortened),
     *(words.alert_title, words.plain_names, words.reasons),
-    *(strength, slice_words, app_page, headline),
+    *(strength, slice_words, app_page),
 )
 FILTERS: dict[str, Callable[..., Any]] = {named.__name__: named for named in _NAMED}
 FILTERS |= {"with_fields": address_with, "in_path": partial(quote, safe="")}

@@ -123,9 +123,9 @@ typed?.addEventListener("input", () => {
   }
 });
 
-for (const one of document.querySelectorAll(".picker")) {
+for (const one of document.querySelectorAll(".picker, .action")) {
   one.addEventListener("toggle", () => {
-    if (one.open) one.querySelector("input:not([type=hidden])")?.focus();
+    if (one.open) one.querySelector("input:not([type=hidden]), select")?.focus();
   });
   one.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !one.open) return;
@@ -134,7 +134,7 @@ for (const one of document.querySelectorAll(".picker")) {
   });
 }
 document.addEventListener("click", (event) => {
-  for (const one of document.querySelectorAll(".picker[open]")) if (!one.contains(event.target)) one.open = false;
+  for (const one of document.querySelectorAll(":is(.picker, .action)[open]")) if (!one.contains(event.target)) one.open = false;
 });
 
 // Shortcuts.

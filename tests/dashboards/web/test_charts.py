@@ -196,7 +196,7 @@ def test_charts_fit_every_width_and_follow_the_scheme(tmp_path, width, scheme):
         opened(tab, base)
         assert tab.run("document.documentElement.scrollWidth - innerWidth") <= 0
         assert tab.run("[...document.querySelectorAll('.chart-plot')].every(one => one.clientWidth <= innerWidth)")
-        accent = {"light": (42, 104, 176), "dark": (106, 169, 240)}
+        accent = {"light": (47, 111, 181), "dark": (106, 169, 240)}
         other = "dark" if scheme == "light" else "light"
         assert painted(tab, accent[scheme]) > 50
         assert painted(tab, accent[other]) == 0
