@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from litestar import get
@@ -11,7 +12,7 @@ from markupsafe import Markup
 from dashboards.web.charts import bars
 from dashboards.web.format import by_part
 from dashboards.web.site import Page, Site
-from dashboards.web.views.sources import Selection, read_period, report_view
+from dashboards.web.views.sources import BUDGET_S, Selection, read_period, report_view
 from monitors.analysis.answer_clusters import KINDS, AnswerCluster
 
 
@@ -25,7 +26,11 @@ def topic_handlers(site: Site) -> list[Any]:
     """The handler of `/topics`."""
 
     async def read(wanted: Selection) -> dict[str, Any]:
-        reports = {kind: await site.sources.clusters(kind=kind, **read_period(wanted)) for kind in KINDS}
+        reports = {}
+        period, deadline = read_period(wanted), time.monotonic() + BUDGET_S
+        for kind in KINDS:
+            period["budget_s"] = max(0.0, deadline - time.monotonic())
+            reports[kind] = await site.sources.clusters(kind=kind, **period)
         return {"report": reports["failures"], "reports": reports}
 
     @get("/topics")

@@ -104,6 +104,7 @@ class SourceReports:
         self._clock = clock
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
         self._reports: TTLCache[_Key, Reports] = TTLCache(MAX_REPORTS, FRESH_S, timer=clock)
+        self._windows: TTLCache[_Key, tuple[Sequence[Point], Scope]] = TTLCache(1, FRESH_S, timer=clock)
         self._clusters: TTLCache[tuple[Hashable, ...], ClusterReport] = TTLCache(
             MAX_REPORTS * len(KINDS), FRESH_S, timer=clock
         )
@@ -178,7 +179,9 @@ class SourceReports:
         return {point.sample_id: self._known[point.sample_id] for point in points}
 
     async def _read_window(self, key: _Key, deadline: float) -> tuple[Sequence[Point], Scope]:
-        """Return the evaluations whose exchanges are known by the deadline, one an exchange."""
+        """Return the evaluations whose exchanges are known by the deadline, one an exchange; the last are kept."""
+        if (last := self._windows.get(key)) is not None and all(point.sample_id in self._known for point in last[0]):
+            return last
         app, metric, since_s, end = key
         until = self._clock() if end is None else end
         since = until - since_s
@@ -207,6 +210,8 @@ class SourceReports:
             complete=complete and not pending,
             pending=pending,
         )
+        if not pending:
+            self._windows[key] = known, scope
         return known, scope
 
     async def _read(self, ids: Sequence[str], deadline: float) -> set[str]:
