@@ -238,7 +238,7 @@ _PHRASES = (
 
 
 def alert_title(alert: Alert) -> str:
-    """What an alert is about in one sentence: what moved, how far, and after which changes.
+    """What an alert is about in one sentence: what moved, how far, and where: in a source's answers, or after changes.
 
     A slice is named as people say it: "model mini", not "model=mini".
     """
@@ -246,6 +246,8 @@ def alert_title(alert: Alert) -> str:
         return plain_names(headline(alert))
     moved = plain_names(headline(replace(alert, state="firing", changes=None)))
     names = [_change(change) for change in alert.changes or ()]
+    if alert.cause_source is not None:  # what changed for all answers does not explain those of one source
+        moved, names = f"{moved} in answers from {plain(bounded(alert.cause_source), LONGEST_NAME)}", []
     more = [f"{len(names) - MOST_CHANGES} more changes"] if len(names) > MOST_CHANGES + 1 else names[MOST_CHANGES:]
     after = f" after {listed([*names[:MOST_CHANGES], *more])}" if names else ""
     return f"{moved}{after}{'; recovered' if alert.state == 'resolved' else ''}"

@@ -132,7 +132,7 @@ LEAST_SHARE = 0.1
 CARRIED = 0.5
 """Versions are named if the answers that those of a kind took over can hold this part of the fall."""
 REPLACED = 0.9
-"""One with this share of the answers since, and few before, replaced the others."""
+"""One with this share of the answers since replaced the others: the onset may be dated after some of its first ones."""
 MOST_NAMED = 4  # internal bound: size of a message that we send
 _ALPHA = 0.01
 
@@ -240,7 +240,7 @@ def _changes(kind: str, recent: Sequence[Point], new: Sequence[Point]) -> Sequen
         Change(
             kind=kind,
             value=value,
-            replaced=lost if since[value] >= REPLACED and before.get(value, 0.0) <= 1.0 - REPLACED else "",
+            replaced=lost if since[value] >= REPLACED and lost != value else "",
             before=before.get(value, 0.0),
             since=since[value],
         )

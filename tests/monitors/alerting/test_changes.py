@@ -56,7 +56,7 @@ def test_all_that_changed_at_once_is_named():
 def test_a_late_onset_hides_no_change():
     before = [*points(800, 0, 0.87), *points(40, 800, 0.61, model="mini")]
     (change,) = found(before, points(120, 840, 0.61, model="mini"))
-    assert (change.value, change.replaced) == ("mini", "")
+    assert (change.value, change.replaced) == ("mini", "large")
     assert 0.0 < change.before < 0.5
 
 
