@@ -232,6 +232,10 @@ _PHRASES = (
     (re.compile(r"^sizes of the falls of (.*)$"), r"how far \1 moved"),
     (re.compile(r"^no source that the drop is confined to$"), "no single source stands behind it"),
     (re.compile(r"^questions that recur fell as well$"), "questions that were asked before get worse answers too"),
+    (re.compile(r"^questions that recur fell with the source$"), "questions that were asked before got worse with it"),
+    (re.compile(r"^a larger fall than harder questions explain$"), "harder questions alone do not explain the fall"),
+    (re.compile(r"^share of failed evaluations$"), "how many evaluations failed"),
+    (re.compile(r"^version and judge model of the scores$"), "which judge made the scores"),
     (re.compile(r"^both judges on the same exchanges$"), "two judges scored the same answers"),
     (re.compile(r"^scores of exchanges with and without the source (.*)$"), r"scores with and without \1"),
 )
