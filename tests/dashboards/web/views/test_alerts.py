@@ -6,6 +6,8 @@ import re
 import time
 from dataclasses import replace
 
+import pytest
+
 from dashboards.web.charts import Dot
 from dashboards.web.events import digests
 from dashboards.web.format import alert_title, plain_names, reasons
@@ -159,6 +161,7 @@ def test_the_headline_names_what_moved_how_far_and_the_changes_before():
     assert alert_title(replace(ended, unwatched=True)) == "faithfulness of shop (model mini) is no longer watched"
 
 
+@pytest.mark.full
 async def test_the_claims_that_failed_are_marked_in_the_answers_and_the_share_is_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(alerts_view, "COMPARED_S", 60.0)
     async with world(tmp_path) as w:
@@ -417,8 +420,8 @@ async def test_where_another_process_leads_every_form_says_so(tmp_path):
         w.learns()
         await w.engine.follow()
         own = {"accept": "text/html", "origin": str(w.client.base_url)}
-        for action in ("acknowledge", "silence", "rebaseline"):
-            sent = fields | {"by": "Sam", "seconds": "3600"}
+        for action in ("acknowledge", "silence", "assign", "note", "rebaseline"):
+            sent = fields | {"by": "Sam", "seconds": "3600", "to": "Kim", "text": "x"}
             answer = await w.client.post(f"{path}/{action}", data=sent, headers=own)
             assert (answer.status_code, "another process" in answer.text) == (503, True), action
 
