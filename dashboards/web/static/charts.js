@@ -212,7 +212,7 @@ class Chart {
     return {
       width: Math.max(200, this.plot.clientWidth),
       height: this.height,
-      padding: [20, 10, 0, 0],
+      padding: [20, 24, 0, 0],
       series,
       bands,
       legend: { show: false },
@@ -350,7 +350,7 @@ class Chart {
     if (index === null || index === undefined) {
       words = this.answer.groups.length > 1
         ? `${this.answer.groups.length} groups`
-        : `${!this.answer.complete ? "Read so far: " : this.answer.groups[0]?.total.mean != null ? "Mean " : ""}${this.said(this.answer.groups[0]?.total, this.answer.since)}`;
+        : `${!this.answer.complete ? "Read so far: " : this.answer.groups[0]?.total.mean != null ? "Whole range: mean " : ""}${this.said(this.answer.groups[0]?.total, this.answer.since)}`;
     } else {
       const from = this.answer.since + index * step;
       const date = this.answer.until - this.answer.since > 86400 || step >= 86400;
