@@ -34,7 +34,7 @@ async def test_a_row_says_what_fails_how_much_of_it_and_what_differs_and_opens_t
     assert "100 %" in page.words
     assert "prompt 2-bad 100 % vs 0 %" in page.words
     assert "good answers to like questions" in page.words
-    links = [one["href"] for one in page.all("a") if one["href"].startswith("/exchanges/")]
+    links = [link["href"] for link in page.all("a") if link["href"].startswith("/exchanges/")]
     assert len(links) == 15  # five of the failing answers, five of each subject of the questions
     assert "Saver tickets are refunded after the deadline." in page.words
     assert "120 questions." in page.words
