@@ -20,6 +20,8 @@ from monitors.alerting.notifiers.message import labels_of
 
 Label: TypeAlias = Literal["alertname", "app", "metric", "rule", "severity", "slice"]
 Operator: TypeAlias = Literal["=", "!=", "=~", "!~"]
+MAX_SILENCE_S = 10 * 366 * 86_400.0
+"""How far ahead a silence may end."""
 MAX_VALUE = 500
 MATCH_S = 0.05
 """Time limit of one match: some patterns backtrack exponentially."""
@@ -95,8 +97,8 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
             found.append("matchers: a silence needs at least one")
         elif not found and all(matcher.matches({}) for matcher in self.matchers):
             found.append("matchers: at least one must not match an empty value, or this silences everything")
-        if self.ends <= max(now, self.starts):
-            found.append("ends: must be in the future, and after starts")
+        if not max(now, self.starts) < self.ends <= now + MAX_SILENCE_S:
+            found.append("ends: must be in the future, after starts, and within ten years")
         if not self.by.strip():
             found.append("by: say who")
         return found

@@ -99,6 +99,8 @@ async def test_a_silence_is_made_shown_and_taken_back(tmp_path):
         ({"duration_s": -1}, "duration_s: "),
         ({"duration_s": 5, "ends": 9e9}, "ends: give either"),
         ({"duration_s": None}, "ends: give either"),
+        ({"duration_s": 1e300}, "ends: must be in the future, after starts, and within ten years"),
+        ({"duration_s": 1e308, "starts": 1e308}, "ends: must be in the future"),
         ({"duration_s": None, "ends": 1000.0}, "ends: must be in the future"),
         ({"until": 5}, "body: "),
         ({"comment": "x" * 2001}, "comment: "),
