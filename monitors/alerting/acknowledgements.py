@@ -20,7 +20,7 @@ from monitors.alerting.notifiers.message import labels_of
 
 Label: TypeAlias = Literal["alertname", "app", "metric", "rule", "severity", "slice"]
 Operator: TypeAlias = Literal["=", "!=", "=~", "!~"]
-MAX_SILENCE_S = 10 * 366 * 86_400.0
+MAX_SILENCE_S = 10 * 365 * 86_400.0
 """How far ahead a silence may end."""
 MAX_VALUE = 500
 MATCH_S = 0.05
