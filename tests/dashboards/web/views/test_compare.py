@@ -244,7 +244,7 @@ async def test_the_verdict_counts_the_outcomes(tmp_path):
         await two(w, 0.6, 0.9)
         await two(w, 0.9, 0.88, metric="answer_relevancy", n=25)
         words = (await w.page("/compare?by=model&a=old&b=new")).words
-    assert "new is not worse than old on 1 of 2 comparisons; for 1 there is not enough data." in words
+    assert "Not enough data yet for 1 of 2 comparisons; in the others new is not worse than old." in words
     assert "Of 2 comparisons: 1 ship, 0 roll back, 0 within the margin, 1 not enough data." in words
     assert "Not enough data to decide" not in words
 
