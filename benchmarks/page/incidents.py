@@ -27,7 +27,7 @@ from litestar import Litestar
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.page.stand import CONFIG, DAY_S, _gateway, _plane
-from gaugeway.records import Context, Evaluation, Sample, Score, Usage
+from gaugeway.records import Context, Evaluation, Outcome, Sample, Score, Skipped, Usage
 from gaugeway.runtime.auth import metrics_handler
 from gaugeway.storage.engines.sqlite.store import _SQL, SQLiteStore
 from gaugeway.storage.stores import rows
@@ -114,22 +114,20 @@ def day(happened: Incident, exchanges: int, now: float, seed: int) -> Iterator[t
 
 
 def _judged(sample: Sample, said: str, bad: bool, draw: random.Random) -> Iterator[Evaluation]:  # noqa: FBT001
+    declined = sample.response.startswith("I could not")
     for metric, level in LEVELS.items():
         worse = 0.45 if bad and metric != "answer_relevancy" else 0.0
-        value = draw.betavariate(12 * (level - worse), 12 * (1 - level + worse))
-        claims = (
-            ({"claim": said, "verdict": "contradicted" if bad else "supported"},) if metric == "faithfulness" else ()
-        )
+        value = round(draw.betavariate(12 * (level - worse), 12 * (1 - level + worse)), 3)
+        outcome: Outcome = Score(value)
+        if metric == "faithfulness":
+            verdict = "contradicted" if bad else "supported"
+            outcome = (
+                Skipped("no_claims") if declined else Score(value, "1 claim", ({"claim": said, "verdict": verdict},))
+            )
         judge = None if metric == "lexical_groundedness" else "judge-large"
-        yield Evaluation(
-            sample_id=sample.id,
-            metric=metric,
-            version="1",
-            outcome=Score(round(value, 3), "1 claim", claims),
-            judge=judge,
-        )
-    declined = float(sample.response.startswith("I could not"))
-    yield Evaluation(sample_id=sample.id, metric="abstained", version="3", outcome=Score(declined), judge=None)
+        yield Evaluation(sample_id=sample.id, metric=metric, version="1", outcome=outcome, judge=judge)
+    outcome = Score(float(declined))
+    yield Evaluation(sample_id=sample.id, metric="abstained", version="3", outcome=outcome, judge=None)
 
 
 async def main() -> None:
