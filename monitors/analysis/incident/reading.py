@@ -12,19 +12,23 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from cachetools import LRUCache
 from msgspec import Struct
 
-from gaugeway.records import Alert, Sample, same_scheme
+from gaugeway.records import Alert, Sample, grouped, same_scheme
 from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
+from gaugeway.storage.sums import WeightedSums
 from gaugeway.text.topics import TopicModel, fit_topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import in_slice
 from monitors.alerting.stream import usable
 from monitors.analysis.answer_clusters import BadSubject, ClusteredAnswer, bad_subjects
+from monitors.analysis.captured import OF_TRIAL
 from monitors.analysis.human_labels import Passings, default_passing
 from monitors.analysis.incident.differences import MAX_TAGS, Answer, Comparison, Trait, compared, cutoff_of
 from monitors.analysis.retrieval.sources import Scope
 from monitors.statistics.clusters import SESSION, name_of
+from monitors.statistics.confidence_sequence import Level, level_of
+from monitors.statistics.weighted_mean import hajek_from_sums
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -75,6 +79,8 @@ MAX_TOPICS = 12
 MAX_BEFORE_S, MAX_SINCE_S = 86_400.0, 7 * 86_400.0
 LEAST_BEFORE_S = 3600.0
 """Answers of up to a day before the onset are compared with those of up to a week since."""
+MAX_MOVED, LEAST_MOVE = 6, 0.03  # internal bound: a sentence for people
+"""Other metrics that are named, and how far the mean of one has moved at least."""
 MAX_KEPT = 16
 """Alerts whose comparison is kept."""
 AT_ONCE = 200
@@ -87,12 +93,21 @@ Namer: TypeAlias = Callable[[Sample], Sequence[str]]
 """Names the passages of a sample."""
 
 
+class Moved(Struct, frozen=True, kw_only=True):
+    """Another metric or signal of the app whose mean moved with the onset."""
+
+    metric: str
+    before: Level
+    since: Level
+
+
 class IncidentReport(Struct, frozen=True, kw_only=True):
     """What the bad answers of an alert have in common, from answers in [`before`, `onset`) and [`onset`, `until`).
 
     `complete`: all answers of that time were compared, not only the latest of each part of it. `sessions` is the number
     of named sessions with a bad answer, `requests` about how many requests were answered badly, scored or not; None
-    without `complete`. `subjects` are what the bad answers are about more often than the good ones.
+    without `complete`. `subjects` are what the bad answers are about more often than the good ones, `moved` what moved
+    with the alert's metric, the farthest first.
     """
 
     comparison: Comparison
@@ -103,6 +118,7 @@ class IncidentReport(Struct, frozen=True, kw_only=True):
     sessions: int = 0
     requests: float | None = None
     subjects: tuple[BadSubject, ...] = ()
+    moved: tuple[Moved, ...] = ()
 
 
 class Topics(Struct, frozen=True, kw_only=True):
@@ -171,6 +187,7 @@ async def incident_report(
     old, all_old = await scored_points(store, incident_query(alert, before, onset), MAX_ANSWERS)
     new, all_new = await scored_points(store, incident_query(alert, onset, until), MAX_ANSWERS)
     read = await _read(store, [point.sample_id for point in (*old, *new)], names)
+    moved = await _moved(store, alert, before, onset, until)
     rule = passing(alert.metric)
     means = (alert.mean_before, alert.mean_since)
 
@@ -211,9 +228,32 @@ async def incident_report(
             sessions=len({name for answer in bad if (name := name_of(answer.cluster, SESSION))}),
             requests=sum(1.0 / answer.rate for answer in bad) if all_new else None,
             subjects=bad_subjects(asked, scope),
+            moved=moved,
         )
 
     return await asyncio.to_thread(compare)
+
+
+async def _moved(store: Store, alert: Alert, before: float, onset: float, until: float) -> tuple[Moved, ...]:
+    """Return the other metrics whose 95 % intervals before and since an onset are apart, by `LEAST_MOVE` at least."""
+    levels: list[dict[str, Level]] = []
+    for begin, end in ((before, onset), (onset, until)):
+        sums = await store.summary(replace(incident_query(alert, begin, end), metric=None))
+        by_metric = grouped((one.metric, one) for one in sums if OF_TRIAL not in one.metric)
+        found = {name: level_of(hajek_from_sums(sum(some, WeightedSums()))) for name, some in by_metric.items()}
+        levels.append({name: level for name, level in found.items() if level is not None and level.low is not None})
+    moved = [
+        Moved(metric=name, before=old, since=levels[1][name])
+        for name, old in levels[0].items()
+        if name in levels[1] and name != alert.metric and _are_apart(old, levels[1][name])
+    ]
+    return tuple(sorted(moved, key=lambda one: -abs(one.since.mean - one.before.mean))[:MAX_MOVED])
+
+
+def _are_apart(one: Level, other: Level) -> bool:
+    if None in (one.low, one.high, other.low, other.high) or abs(one.mean - other.mean) < LEAST_MOVE:
+        return False
+    return max(one.low or 0.0, other.low or 0.0) > min(one.high or 0.0, other.high or 0.0)
 
 
 async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Point], bool]:

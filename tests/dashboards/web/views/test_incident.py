@@ -16,6 +16,7 @@ from dashboards.web.incident.alert_answers import Levels, is_recovering
 from dashboards.web.incident.timeline import timeline_of
 from dashboards.web.site import OPERATOR_COOKIE
 from dashboards.web.views import alerts as alerts_view
+from gaugeway.records import Evaluation, Score
 from gaugeway.settings.shared import Rule
 from monitors.alerting.acknowledgements import Matcher, Silence
 from monitors.alerting.alert_history import AlertHistory, Event
@@ -60,6 +61,27 @@ async def every_page(w, address):
         found += listed(page)
         address = next((one["href"] for one in page.all("a") if one.get("rel") == "next"), None)
     return found
+
+
+async def test_what_moved_with_the_metric_is_named_and_what_did_not_is_not(tmp_path):
+    async with world(tmp_path) as w:
+        alert = await incident(w)
+        for index in range(320):
+            name = f"{'bad' if index >= 200 and index % 2 == 0 else 'good'}-{index}"
+            sample, _ = await w.store.sample(name)
+            scores = {
+                "abstained": float(sample.id.startswith("bad")),
+                "answer_relevancy": 0.9 + 0.01 * (len(sample.id) % 2),
+            }
+            await w.store.add(
+                sample,
+                [
+                    Evaluation(sample_id=sample.id, metric=name, version="3", outcome=Score(value))
+                    for name, value in scores.items()
+                ],
+            )
+        page = await w.page(f"/alerts/{alert.fingerprint}")
+    assert re.search(r"Moved with it: abstained 0\.00 to 0\.\d\d\.", page.words)
 
 
 async def test_the_source_and_the_release_of_the_bad_answers_are_named_and_lead_to_all_of_them(tmp_path):
