@@ -14,7 +14,7 @@ from typing import Any
 
 from monitors.offline.data_errors import DataError
 from monitors.offline.imports import promptfoo_assertions, sources
-from monitors.offline.imports.fields import Fields, asked
+from monitors.offline.imports.fields import Fields, asked, templates
 from monitors.offline.imports.promptfoo_assertions import RUBRIC, Case, render, requirements
 from monitors.offline.imports.result import Imported, as_text
 from monitors.offline.imports.sources import MAX_ROWS, Document, check_rows, kind
@@ -144,6 +144,12 @@ def _outcome(result: Mapping[str, Any]) -> dict[str, str]:
     return {name: as_text(value) for name, value in given.items() if value not in (None, "")}
 
 
+def _filled(prompt: str, values: Mapping[str, Any]) -> str:
+    """Return the prompt of a test, "" if a variable in it has no value, or a filter: this text was never sent."""
+    known = {name: value for name, value in values.items() if value is not None}
+    return "" if templates(render(prompt, dict.fromkeys(known, ""))) else render(prompt, known)
+
+
 def _label(value: Any) -> str:
     found = (value.get("label") or value.get("id")) if isinstance(value, dict) else value
     return found[:LONGEST_TAG] if isinstance(found, str) else ""
@@ -205,7 +211,7 @@ class Config:
             cases += self.of_test(document, test, keys)
             check_rows(self._document.path, len(cases))
         for case in cases:
-            case.prompt = render(prompts[0], case.vars) if len(prompts) == 1 else ""
+            case.prompt = _filled(prompts[0], case.vars) if len(prompts) == 1 else ""
         return cases
 
     def of_test(self, document: Document, test: Mapping[str, Any], keys: Keys) -> list[Case]:
@@ -319,6 +325,7 @@ class Config:
         if not usable:
             kinds = f"is in a file of another kind than {', '.join(suffixes)}"
             self._out.miss(f"{what} in {name}", kinds if inside else _ELSEWHERE)
+        self._out.read.update(usable)
         return usable
 
 
