@@ -55,7 +55,7 @@ def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Impo
         else:
             files[path] = None
     out.read.update(files)
-    return [(line.value, {}) for path in files for line in documents(path)]
+    return [(line.value, {"place": line.where()}) for path in files for line in documents(path)]
 
 
 def _grader(document: Document, name: str, settings: Mapping[str, Any], args: Mapping[str, Any], out: Imported) -> None:

@@ -53,15 +53,15 @@ def _add_records(cases: Sequence[Case], out: Imported) -> None:
         metrics = [name for name in out.metrics if name in case.metrics]
         record = {**case.record, "tags": case.tags}
         if case in apart:
-            out.record(record, [name for name in metrics if name != RUBRIC])
-            out.record(_of_rubric(case, record), [RUBRIC])
+            out.record(record, [name for name in metrics if name != RUBRIC], case.place)
+            out.record(_of_rubric(case, record), [RUBRIC], case.place)
             out.note("a test with a reference and a rubric of its own is two records")
             continue
         if case.rubrics:
             record["reference"] = requirements(case)
         if selective and not metrics:
             out.note("a record has no assertion that is imported: no metric scores it")
-        out.record(record, metrics if selective else None)
+        out.record(record, metrics if selective else None, case.place)
     if selective and out.metrics:
         out.note("tests differ in their assertions: a record is scored only by the metrics in its `only_metrics`")
 
@@ -114,6 +114,7 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
                 record=record,
                 tags=tags_of(test) | _outcome(result),
                 prompt=raw if isinstance(raw, str) else "",
+                place=document.where(*keys, index),
             )
         )
     for number, rest in ((failed, "no output, only an error"), (empty, "no output")):
@@ -232,8 +233,9 @@ class Config:
             if total > MAX_ROWS:
                 raise document.problem(f"its lists have more than {MAX_ROWS:,} combinations", *keys, "vars")
         tags = {**tags_of(self._default), **tags_of(test)}
+        place = document.where(*keys)
         return [
-            Case(vars={**given, **dict(zip(lists, chosen, strict=True))}, asserts=asserts, tags=dict(tags))
+            Case(vars={**given, **dict(zip(lists, chosen, strict=True))}, asserts=asserts, tags=dict(tags), place=place)
             for chosen in itertools.product(*lists.values())
         ]
 

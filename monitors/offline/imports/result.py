@@ -38,7 +38,6 @@ class Imported(msgspec.Struct):
     models: list[str] = []
     read: set[Path] = set()
     _reader: Reader = msgspec.field(default_factory=Reader)
-    _given: int = 0
     _left_out: int = 0
 
     def miss(self, what: str, why: str, count: int = 1) -> None:
@@ -49,13 +48,12 @@ class Imported(msgspec.Struct):
         """Count something that is imported differently."""
         self.notes[text] = self.notes.get(text, 0) + 1
 
-    def record(self, found: Mapping[str, Any], metrics: list[str] | None = None, place: str = "") -> None:
+    def record(self, found: Mapping[str, Any], metrics: list[str] | None = None, place: str = "a record") -> None:
         """Add a record without its empty fields, which only `metrics` score (None: all).
 
         One without any text, or that `gaugeway evaluate` would not read, is counted as not imported; the first of these
         with their `place`.
         """
-        self._given += 1
         record = {name: value for name, value in found.items() if value not in _EMPTY}
         if metrics is not None:
             record["only_metrics"] = metrics
@@ -69,7 +67,7 @@ class Imported(msgspec.Struct):
             if self._left_out > MAX_PROBLEMS:
                 self.miss("more records", "have values that cannot be read, or an id that another has")
             else:
-                self.miss(place or f"record {self._given}", "; ".join(error.problems))
+                self.miss(place, "; ".join(error.problems))
         else:
             self.records.append(record)
 

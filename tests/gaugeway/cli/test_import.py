@@ -211,3 +211,15 @@ def test_requests_of_helicone_are_evaluated(tmp_path):
     (tmp_path / "broken.jsonl").write_text('{"id": 1}\n{"id":\n')
     broken = run("import", "langfuse", "broken.jsonl")
     assert (broken.exit_code, "broken.jsonl:2: " in broken.output) == (2, True)
+
+
+def test_every_import_leaves_out_a_record_that_cannot_be_evaluated_with_its_place(tmp_path):
+    write(tmp_path / "d.jsonl", *({"item": {"id": name, "question": "Who?"}} for name in "aba"))
+    result = run("import", "openai-evals", "d.jsonl")
+    assert (result.exit_code, "wrote d.gaugeway.jsonl: 2 records" in result.output) == (1, True), result.output
+    assert "not imported: d.jsonl:3: id: 'a' is a duplicate" in result.output
+    tests = "".join(f"  - vars: {{id: {name}, question: Who?}}\n" for name in "aba")
+    (tmp_path / "c.yaml").write_text(f"prompts: [x]\ntests:\n{tests}")
+    result = run("import", "promptfoo", "c.yaml")
+    assert (result.exit_code, "wrote c.gaugeway.jsonl: 2 records" in result.output) == (1, True), result.output
+    assert "not imported: c.yaml:5: tests[2]: id: 'a' is a duplicate" in result.output
