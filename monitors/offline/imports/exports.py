@@ -7,7 +7,7 @@ Formats: Langfuse's `fern/apis/server/definition/commons.yml` and its batch expo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -43,12 +43,13 @@ _OK = 200
 class _Rows(Struct):
     """What the files hold: variables with the fields that the format fixes, and passages by the trace they are of.
 
-    `mapped` are the variables that --map names; `place` is that of the row being read. `pages` are the pages of an API
-    that were read, by data set and number of pages.
+    `mapped` are the variables of fields that --map names, `columns` those of the CSV being read; `place` is that
+    of the row being read. `pages` are the pages of an API that were read, by data set and number of pages.
     """
 
     out: Imported
-    mapped: frozenset[str] = frozenset()
+    mapped: Mapping[str, str] = {}
+    columns: frozenset[str] = frozenset()
     items: list[tuple[dict[str, Any], dict[str, Any], str]] = []
     passages: dict[str, list[Any]] = {}
     pages: dict[tuple[str, int], set[int]] = {}
@@ -71,7 +72,7 @@ class _Rows(Struct):
 
 def load(tool: str, paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
     """Import the files of one export. Raises DataError."""
-    found = _Rows(Imported(), frozenset(mapped.values()))
+    found = _Rows(Imported(), mapped)
     for path in paths:
         for place, row in _rows(path, found):
             found.place = place
@@ -98,8 +99,10 @@ def load(tool: str, paths: Sequence[Path], mapped: Mapping[str, str]) -> Importe
 
 def _rows(path: Path, found: _Rows) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield place and object: of lines, a list, a page of an API, or rows of CSV whose cells may be JSON."""
+    found.columns = frozenset()
     if path.suffix.lower() == ".csv":
         for line, cells in rows(path):
+            found.columns = frozenset(cells)
             yield f"{path}:{line}", {name: _decoded(cell) for name, cell in cells.items() if cell}
         return
     for document in documents(path):
@@ -153,7 +156,7 @@ def _langsmith(row: dict[str, Any], found: _Rows) -> None:
             found.out.miss("a row with messages", "has no question and answer in them")
         return
     if "inputs" not in row:
-        row = _from_columns(row, found.mapped)
+        row = _from_columns(row, found)
     if not isinstance(row.get("inputs"), dict):
         found.out.miss("a row", "has no inputs: export runs with --include-io")
         return
@@ -176,11 +179,12 @@ def _langsmith(row: dict[str, Any], found: _Rows) -> None:
     found.add(item, given | _question(inputs))
 
 
-def _from_columns(row: dict[str, Any], mapped: Collection[str]) -> dict[str, Any]:
+def _from_columns(row: dict[str, Any], found: _Rows) -> dict[str, Any]:
     """Return a row with the inputs and outputs that columns hold: `inputs.NAME`, `outputs.NAME`, and usual names.
 
     The answer of an example without another reference is its reference, as its outputs are.
     """
+    mapped = found.mapped.values()
     sides: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}}
     rest: dict[str, Any] = {}
     for name, value in row.items():
@@ -193,7 +197,8 @@ def _from_columns(row: dict[str, Any], mapped: Collection[str]) -> dict[str, Any
             rest[name] = value
     inputs, outputs = sides.values()
     fields = {name: KNOWN.get(name.lower()) for name in inputs if name not in mapped}
-    if not outputs and "run_type" not in row and "reference" not in fields.values():
+    references = {*found.mapped, *(KNOWN.get(name.lower()) for name in {*found.columns, *inputs})}
+    if not outputs and "run_type" not in row and "reference" not in references:
         outputs |= {name: inputs.pop(name) for name, ours in fields.items() if ours == "response"}
     return rest | ({"inputs": inputs, "outputs": outputs} if inputs else {})
 

@@ -315,6 +315,16 @@ def test_a_run_that_failed_is_counted(import_, failed):
             {"id": "r", "user_input": "Who?", "response": "Ann"},
         ),
         (
+            {"question": "Who?", "answer": "Ann", "ground_truth": ""},
+            {},
+            {"user_input": "Who?", "response": "Ann"},
+        ),
+        (
+            {"question": "Who?", "answer": "Ann", "gold": "Ann Lee"},
+            {"reference": "gold"},
+            {"user_input": "Who?", "response": "Ann", "reference": "Ann Lee"},
+        ),
+        (
             {"ticket": "Who?", "answer": "Ann"},
             {"user_input": "ticket", "response": "answer"},
             {"user_input": "Who?", "response": "Ann"},
