@@ -49,7 +49,7 @@ def openai_evals(files: tuple[Path, ...], **options: Any) -> None:
     """Import one eval of OpenAI: eval object, runs, output items, data source JSONL; or of openai/evals."""
     with reported_errors():
         imported = evals.load(files, mapped_fields(options["mapped"]))
-        done = _write(imported, files[0], options)
+        done = _write(imported, files, options)
     sys.exit(done)
 
 
@@ -60,7 +60,7 @@ def promptfoo(file: Path, **options: Any) -> None:
     """Import a promptfoo configuration, or the results of `promptfoo eval -o results.json`."""
     with reported_errors():
         imported = promptfoo_files.load(file, mapped_fields(options["mapped"]))
-        done = _write(imported, file, options)
+        done = _write(imported, (file,), options)
     sys.exit(done)
 
 
@@ -73,7 +73,7 @@ def _export_of(tool: str, help_text: str) -> None:
     def command(files: tuple[Path, ...], **options: Any) -> None:
         with reported_errors():
             imported = exports.load(tool, files, mapped_fields(options["mapped"]))
-            done = _write(imported, files[0], options)
+            done = _write(imported, files, options)
         sys.exit(done)
 
 
@@ -82,15 +82,18 @@ _export_of("langsmith", "Import examples of a LangSmith data set, or runs: JSON,
 _export_of("helicone", "Import requests of Helicone with their responses: JSONL of `@helicone/export --include-body`.")
 
 
-def _write(imported: Imported, source: Path, options: dict[str, Any]) -> int:
+def _write(imported: Imported, files: tuple[Path, ...], options: dict[str, Any]) -> int:
     """Write what was imported, print what was not, and return the exit code."""
     result.check(imported)
+    source = files[0]
     out = options["out"] or Path(f"{source.stem}.gaugeway.jsonl")
     config = options["config"] or Path(f"{source.stem}.gaugeway.toml")
     wanted = [(out, imported.records), (config, imported.metrics)]
-    taken = [path for path, content in wanted if content and path.exists() and not options["force"]]
-    if taken:
-        raise ConfigError([f"{path}: exists already; --force overwrites it" for path in taken])
+    existing = [path for path, content in wanted if content and path.exists()]
+    if read := [path for path in existing if any(path.samefile(file) for file in {*files, *imported.read})]:
+        raise ConfigError([f"{path}: is one of the files that are imported; write to another" for path in read])
+    if existing and not options["force"]:
+        raise ConfigError([f"{path}: exists already; --force overwrites it" for path in existing])
     if imported.records:
         result.write(out, result.data_set(imported))
         click.echo(f"wrote {out}: {counted(len(imported.records), 'record')}")

@@ -54,7 +54,8 @@ def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Impo
             out.miss(f"samples of {name}", why)
         else:
             files[path] = None
-    return [(line.value, {}) for path in files for line in documents(path)]
+    out.read.update(files)
+    return [(line.value, {"place": line.where()}) for path in files for line in documents(path)]
 
 
 def _grader(document: Document, name: str, settings: Mapping[str, Any], args: Mapping[str, Any], out: Imported) -> None:
@@ -66,7 +67,7 @@ def _grader(document: Document, name: str, settings: Mapping[str, Any], args: Ma
     if name_of_spec == _FACT:
         _factuality(out)
         return
-    spec = _named(document, name_of_spec) if isinstance(name_of_spec, str) else None
+    spec = _named(document, name_of_spec, out) if isinstance(name_of_spec, str) else None
     if spec is None:
         why = f"its spec {name_of_spec!r} is not in the registry's modelgraded; import that file too"
         out.miss(f"{class_} of {name}", why)
@@ -87,7 +88,7 @@ def _specs(document: Document) -> dict[str, Any]:
     return {str(name): spec for name, spec in value.items() if _is_spec(spec)} if isinstance(value, Mapping) else {}
 
 
-def _named(document: Document, name: str) -> Any:
+def _named(document: Document, name: str, out: Imported) -> Any:
     """Return the spec of this name: of the file itself, of the file of its name, or of any other in the registry."""
     if (found := _specs(document).get(name)) is not None:
         return found
@@ -99,6 +100,7 @@ def _named(document: Document, name: str) -> Any:
                 raise
             continue  # a broken file that nothing asked for
         if (found := _specs(other).get(name)) is not None:
+            out.read.add(path)
             return found
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from gaugeway.exchange import Request, Response, route_of
 from gaugeway.extensions import load as loaded
 from gaugeway.extensions import registered
 from gaugeway.prompts import Extractor, default_order, dicts, last_user_text, response_text, text_of, trace
-from monitors.offline.imports.fields import Fields, asked, passages
+from monitors.offline.data_errors import DataError
+from monitors.offline.imports.fields import KNOWN, Fields, asked, passages
 from monitors.offline.imports.result import Imported, as_text
 from monitors.offline.imports.sources import check_rows, documents, kind, rows
 
@@ -39,53 +41,84 @@ _OK = 200
 
 
 class _Rows(Struct):
-    """What the files hold: variables with the fields that the format fixes, and passages by the trace they are of."""
+    """What the files hold: variables with the fields that the format fixes, and passages by the trace they are of.
+
+    `mapped` are the variables of fields that --map names, `columns` those of the CSV being read; `place` is that
+    of the row being read. `pages` are the pages of an API that were read, by data set and number of pages.
+    """
 
     out: Imported
-    items: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    mapped: Mapping[str, str] = {}
+    columns: frozenset[str] = frozenset()
+    items: list[tuple[dict[str, Any], dict[str, Any], str]] = []
     passages: dict[str, list[Any]] = {}
+    pages: dict[tuple[str, int], set[int]] = {}
+    place: str = ""
+
+    def add(self, item: dict[str, Any], given: dict[str, Any]) -> None:
+        """Add the variables and the fixed fields of the row being read."""
+        self.items.append((item, given, self.place))
+
+    def say_missing_pages(self) -> None:
+        """Count the pages that no file has of what others have pages of."""
+        for (name, last), pages in self.pages.items():
+            what = f" of {name}" if name else ""
+            for before, after in pairwise([0, *sorted(page for page in pages if 0 < page <= last), last + 1]):
+                first, end = before + 1, after - 1
+                if first <= end:
+                    some = f"page {first}" if first == end else f"pages {first} to {end}"
+                    self.out.miss(f"{some} of {last}{what}", "is in none of these files")
 
 
 def load(tool: str, paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
     """Import the files of one export. Raises DataError."""
-    found = _Rows(Imported())
+    found = _Rows(Imported(), mapped)
     for path in paths:
-        for row in _rows(path, found.out):
+        for place, row in _rows(path, found):
+            found.place = place
             _TOOLS[tool](row, found)
         check_rows(path, len(found.items))
+    found.say_missing_pages()
     fields = Fields(mapped)
-    asks = any("user_input" in given for _, given in found.items)
-    fields.assign([item for item, _ in found.items], found.out, guess=not asks)
-    for trace_id in found.passages.keys() - {given.get("trace") for _, given in found.items}:
+    if mapped and found.items and not any(item for item, _, _ in found.items):
+        why = "no record has variables: questions are found in the messages"
+        raise DataError([f"--map {ours}={theirs}: {why}" for ours, theirs in mapped.items()])
+    asks = any("user_input" in given for _, given, _ in found.items)
+    fields.assign([item for item, _, _ in found.items], found.out, guess=not asks)
+    for trace_id in found.passages.keys() - {given.get("trace") for _, given, _ in found.items}:
         found.out.miss(
             "passages of a retriever", "their trace is not in these files", max(1, len(found.passages[trace_id]))
         )
-    for item, given in found.items:
+    for item, given, place in found.items:
         record = {"retrieved_contexts": found.passages.get(given.pop("trace", ""))} | fields.record(item, found.out)
         tags = record.pop("tags") | given.pop("tags", {})
         whole = {name: value for name, value in record.items() if value}
-        found.out.record(given | whole | {"tags": tags, "id": given.get("id", whole.get("id"))})
+        found.out.record(given | whole | {"tags": tags, "id": given.get("id", whole.get("id"))}, place=place)
     return found.out
 
 
-def _rows(path: Path, out: Imported) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file: lines, a list, a page of an API, or rows of CSV whose cells may be JSON."""
+def _rows(path: Path, found: _Rows) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield place and object: of lines, a list, a page of an API, or rows of CSV whose cells may be JSON."""
+    found.columns = frozenset()
     if path.suffix.lower() == ".csv":
-        for _, cells in rows(path):
-            yield {name: _decoded(cell) for name, cell in cells.items() if cell}
+        for line, cells in rows(path):
+            found.columns = frozenset(cells)
+            yield f"{path}:{line}", {name: _decoded(cell) for name, cell in cells.items() if cell}
         return
     for document in documents(path):
         value = document.value
         if isinstance(value, dict) and isinstance(value.get("data"), list):
             pages = value["meta"] if isinstance(value.get("meta"), dict) else {}
             page, last = pages.get("page"), pages.get("totalPages")
-            if isinstance(page, int) and isinstance(last, int) and page < last:
-                out.miss(f"the pages after {path.name}", f"it is page {page} of {last}")
-            yield from document.objects(value["data"], "data")
+            inside = document.objects(value["data"], "data")
+            if isinstance(page, int) and isinstance(last, int):
+                name = str(inside[0].get("datasetName") or "") if inside else ""
+                found.pages.setdefault((name, last), set()).add(page)
+            yield from ((document.where("data", index), row) for index, row in enumerate(inside))
         elif isinstance(value, list):
-            yield from document.objects(value)
+            yield from ((document.where(index), row) for index, row in enumerate(document.objects(value)))
         elif isinstance(value, dict):
-            yield value
+            yield document.where(), value
         else:
             raise document.problem(f"expected an object or a list of objects, got {kind(value)}")
 
@@ -100,7 +133,7 @@ def _langfuse(row: dict[str, Any], found: _Rows) -> None:
             found.out.miss("an item of a data set", "is archived")
             return
         expected = _decoded(row.get("expectedOutput"))
-        found.items.append((_variables(value) | _named("reference", found.out, expected), given | _question(value)))
+        found.add(_variables(value) | _named("reference", found.out, expected), given | _question(value))
     elif kind_of_row == "RETRIEVER":
         found.passages.setdefault(str(row.get("traceId")), []).extend(_passages(output))
     elif kind_of_row in (None, "GENERATION"):
@@ -108,7 +141,7 @@ def _langfuse(row: dict[str, Any], found: _Rows) -> None:
             if observation.get("type") == "RETRIEVER":
                 found.passages.setdefault(str(row.get("id")), []).extend(_passages(_decoded(observation.get("output"))))
         given["trace"] = str(row.get("traceId") if kind_of_row else row.get("id"))
-        found.items.append((_variables(value) | _named("response", found.out, output), given | _question(value)))
+        found.add(_variables(value) | _named("response", found.out, output), given | _question(value))
     else:
         found.out.miss(f"an observation of type {kind_of_row}", "is a step of a trace: import traces or generations")
 
@@ -118,12 +151,12 @@ def _langsmith(row: dict[str, Any], found: _Rows) -> None:
     if "messages" in row and "inputs" not in row:
         messages = _messages(row["messages"])
         if len(messages) > 1:
-            found.items.append(
-                (_named("reference", found.out, text_of(messages[-1].get("content"))), _question(messages[:-1]))
-            )
+            found.add(_named("reference", found.out, text_of(messages[-1].get("content"))), _question(messages[:-1]))
         else:
             found.out.miss("a row with messages", "has no question and answer in them")
         return
+    if "inputs" not in row:
+        row = _from_columns(row, found)
     if not isinstance(row.get("inputs"), dict):
         found.out.miss("a row", "has no inputs: export runs with --include-io")
         return
@@ -138,9 +171,36 @@ def _langsmith(row: dict[str, Any], found: _Rows) -> None:
     elif row.get("parent_run_id"):
         found.out.miss(f"a run of type {row['run_type']}", "is a step of a trace: its root is imported")
         return
+    elif row.get("error") or row.get("status") == "error":
+        found.out.miss("a run", "ended with an error")
+        return
     else:
         item, given["trace"] = _variables(inputs) | _named("response", found.out, outputs), about
-    found.items.append((item, given | _question(inputs)))
+    found.add(item, given | _question(inputs))
+
+
+def _from_columns(row: dict[str, Any], found: _Rows) -> dict[str, Any]:
+    """Return a row with the inputs and outputs that columns hold: `inputs.NAME`, `outputs.NAME`, and usual names.
+
+    The answer of an example without another reference is its reference, as its outputs are.
+    """
+    mapped = found.mapped.values()
+    sides: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}}
+    rest: dict[str, Any] = {}
+    for name, value in row.items():
+        side, _, key = name.partition(".")
+        if key and side in sides:
+            sides[side][key] = value
+        elif name in mapped or (KNOWN.get(name.lower(), "id") != "id" and name not in _FIXED["langsmith"]):
+            sides["inputs"][name] = value
+        else:
+            rest[name] = value
+    inputs, outputs = sides.values()
+    fields = {name: KNOWN.get(name.lower()) for name in inputs if name not in mapped}
+    references = {*found.mapped, *(KNOWN.get(name.lower()) for name in {*found.columns, *inputs})}
+    if not outputs and "run_type" not in row and "reference" not in references:
+        outputs |= {name: inputs.pop(name) for name, ours in fields.items() if ours == "response"}
+    return rest | ({"inputs": inputs, "outputs": outputs} if inputs else {})
 
 
 def _helicone(row: dict[str, Any], found: _Rows) -> None:
@@ -149,7 +209,7 @@ def _helicone(row: dict[str, Any], found: _Rows) -> None:
     status = row.get("response_status", _OK)
     if not isinstance(request, dict) or not isinstance(response, dict):
         found.out.miss("a request", "has no request_body and response_body: export JSONL with --include-body")
-    elif status != _OK:
+    elif _number(status) != _OK:
         found.out.miss("a request", f"was answered with status {status}")
     else:
         given = _fixed("helicone", row, found.out)
@@ -159,7 +219,7 @@ def _helicone(row: dict[str, Any], found: _Rows) -> None:
             given["session"] = str(session)
         given["tags"] |= {name: str(value) for name, value in names.items()}
         route = route_of("POST", _PATH.sub("", str(row.get("request_path") or "/v1/chat/completions")))
-        found.items.append(({}, given | _called(route, request, response)))
+        found.add({}, given | _called(route, request, response))
 
 
 _TOOLS: Mapping[str, Callable[[dict[str, Any], _Rows], None]] = {
@@ -187,9 +247,15 @@ def _fixed(tool: str, row: Mapping[str, Any], out: Imported) -> dict[str, Any]:
 
 def _seconds(name: str, value: Any) -> float | None:
     """Return a duration in seconds; None for what is no number."""
+    number = _number(value)
+    return number if number is None else number / (1000 if name in _MILLISECONDS else 1)
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, also of a text; None for what is none."""
     try:
-        return float(value) / (1000 if name in _MILLISECONDS else 1)
-    except (TypeError, ValueError):
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -298,11 +364,12 @@ def _answer(value: Any) -> str | None:
     return text_of(_message(value).get("content")) or None
 
 
-def _passages(value: Any) -> list[str]:
-    """Return the texts that a retriever returned."""
+def _passages(value: Any) -> list[str | dict[str, str]]:
+    """Return the passages that a retriever returned."""
     if isinstance(value, dict):
         value = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), [value])
-    return [text for text in passages(value or []) if text.strip()]
+    given = passages(value or [])
+    return [passage for passage in given if (passage if isinstance(passage, str) else passage["text"]).strip()]
 
 
 def _decoded(value: Any) -> Any:

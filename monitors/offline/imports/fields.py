@@ -15,6 +15,8 @@ from monitors.offline.dataset_fields import unmapped_names
 from monitors.offline.imports.result import Imported, NotMappedError, any_of, as_text
 
 _NAMES: Mapping[str, Sequence[str]] = table("monitors.offline", "fields.toml")["variables"]
+KNOWN: Mapping[str, str] = {key: ours for ours, keys in _NAMES.items() for key in keys}
+"""The fields that variables stand for, by the names that tools usually give them."""
 PARTS: dict[str, Part] = {
     "user_input": "question",
     "response": "response",
@@ -48,11 +50,10 @@ class Fields(Struct):
         """
         given = {key: value for item in (*declared, *items) for key, value in item.items()}
         self._check_mapped(items, given, out)
-        known = {key: ours for ours, keys in _NAMES.items() for key in keys}
         taken = {theirs: ours for ours, theirs in (self.hints | dict(self.mapped)).items()}
         fixed = set(taken.values())
         for key in given:
-            ours = taken.get(key) or known.get(key.lower())
+            ours = taken.get(key) or KNOWN.get(key.lower())
             if ours is not None and (key in taken or ours not in fixed):
                 self._by_key[key] = ours
         left = [key for key, value in given.items() if key not in self._by_key and isinstance(value, str)]
@@ -124,16 +125,24 @@ def _converted(ours: str, value: Any) -> Any:
     return as_text(value)
 
 
-def passages(value: Any) -> list[str]:
-    """Return the texts of passages: of a list, or of one; a document has its text under one of several names."""
+def passages(value: Any) -> list[str | dict[str, str]]:
+    """Return passages, of a list or of one: their texts, with the source that the metadata of a document name.
+
+    A document has its text under one of several names.
+    """
     return [_passage(piece) for piece in (value if isinstance(value, list) else [value])]
 
 
-def _passage(value: Any) -> str:
+def _passage(value: Any) -> str | dict[str, str]:
     inside = value.get("kwargs", value) if isinstance(value, Mapping) else None
-    if isinstance(inside, Mapping):
-        return next((inside[name] for name in _TEXTS if isinstance(inside.get(name), str)), as_text(value))
-    return as_text(value)
+    if not isinstance(inside, Mapping):
+        return as_text(value)
+    text = next((inside[name] for name in _TEXTS if isinstance(inside.get(name), str)), None)
+    if text is None:
+        return as_text(value)
+    about = inside.get("metadata")
+    source = about.get("source") if isinstance(about, Mapping) else None
+    return {"text": text, "source": source} if source and isinstance(source, str) else text
 
 
 MAX_CRITERION = 20_000

@@ -182,7 +182,7 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
     found = _Found()
     for path in paths:
         if path.suffix.lower() == ".csv":
-            found.items += [(row, {}) for _, row in rows(path)]
+            found.items += [(row, {"place": f"{path}:{line}"}) for line, row in rows(path)]
             continue
         for document in documents(path):
             if path.suffix.lower() in (".yaml", ".yml"):
@@ -190,7 +190,10 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
             else:
                 _say_more_pages(document, out)
                 for value, keys in _objects(document):
+                    before = len(found.items)
                     _add(value, (document, keys), found, out)
+                    for _, sampled in found.items[before:]:
+                        sampled["place"] = document.where(*keys)
     check_rows(paths[0], len(found.items))
     hints = _hints_of([grader for grader, _ in found.graders]) | found.hints
     fields = Fields(mapped, {ours: key for ours, key in hints.items() if ours not in mapped})
@@ -200,11 +203,12 @@ def load(paths: Sequence[Path], mapped: Mapping[str, str]) -> Imported:
         add(grader, where, fields, out)
     for item, sampled in found.items:
         record = fields.record(item, out)
+        place = sampled.pop("place")
         tags = record["tags"] | sampled.pop("tags", {})
         asks = {} if "user_input" in record else sampled
         given = {name: value for name, value in sampled.items() if name not in ("user_input", "history")}
         given |= {name: asks[name] for name in ("user_input", "history") if name in asks}
-        out.record({**record, **given, "tags": tags})
+        out.record({**record, **given, "tags": tags}, place=place)
     return out
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from monitors.offline.data_errors import DataError
 from monitors.offline.imports import promptfoo_assertions, sources
-from monitors.offline.imports.fields import Fields, asked
+from monitors.offline.imports.fields import Fields, asked, templates
 from monitors.offline.imports.promptfoo_assertions import RUBRIC, Case, render, requirements
 from monitors.offline.imports.result import Imported, as_text
 from monitors.offline.imports.sources import MAX_ROWS, Document, check_rows, kind
@@ -53,15 +53,15 @@ def _add_records(cases: Sequence[Case], out: Imported) -> None:
         metrics = [name for name in out.metrics if name in case.metrics]
         record = {**case.record, "tags": case.tags}
         if case in apart:
-            out.record(record, [name for name in metrics if name != RUBRIC])
-            out.record(_of_rubric(case, record), [RUBRIC])
+            out.record(record, [name for name in metrics if name != RUBRIC], case.place)
+            out.record(_of_rubric(case, record), [RUBRIC], case.place)
             out.note("a test with a reference and a rubric of its own is two records")
             continue
         if case.rubrics:
             record["reference"] = requirements(case)
         if selective and not metrics:
             out.note("a record has no assertion that is imported: no metric scores it")
-        out.record(record, metrics if selective else None)
+        out.record(record, metrics if selective else None, case.place)
     if selective and out.metrics:
         out.note("tests differ in their assertions: a record is scored only by the metrics in its `only_metrics`")
 
@@ -114,6 +114,7 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
                 record=record,
                 tags=tags_of(test) | _outcome(result),
                 prompt=raw if isinstance(raw, str) else "",
+                place=document.where(*keys, index),
             )
         )
     for number, rest in ((failed, "no output, only an error"), (empty, "no output")):
@@ -142,6 +143,12 @@ def _outcome(result: Mapping[str, Any]) -> dict[str, str]:
     given: dict[str, Any] = {"prompt": _label(result.get("prompt"))}
     given |= {f"promptfoo.{name}": result.get(name) for name in ("success", "score")}
     return {name: as_text(value) for name, value in given.items() if value not in (None, "")}
+
+
+def _filled(prompt: str, values: Mapping[str, Any]) -> str:
+    """Return the prompt of a test, "" if a variable in it has no value, or a filter: this text was never sent."""
+    known = {name: value for name, value in values.items() if value is not None}
+    return "" if templates(render(prompt, dict.fromkeys(known, ""))) else render(prompt, known)
 
 
 def _label(value: Any) -> str:
@@ -205,7 +212,7 @@ class Config:
             cases += self.of_test(document, test, keys)
             check_rows(self._document.path, len(cases))
         for case in cases:
-            case.prompt = render(prompts[0], case.vars) if len(prompts) == 1 else ""
+            case.prompt = _filled(prompts[0], case.vars) if len(prompts) == 1 else ""
         return cases
 
     def of_test(self, document: Document, test: Mapping[str, Any], keys: Keys) -> list[Case]:
@@ -226,8 +233,9 @@ class Config:
             if total > MAX_ROWS:
                 raise document.problem(f"its lists have more than {MAX_ROWS:,} combinations", *keys, "vars")
         tags = {**tags_of(self._default), **tags_of(test)}
+        place = document.where(*keys)
         return [
-            Case(vars={**given, **dict(zip(lists, chosen, strict=True))}, asserts=asserts, tags=dict(tags))
+            Case(vars={**given, **dict(zip(lists, chosen, strict=True))}, asserts=asserts, tags=dict(tags), place=place)
             for chosen in itertools.product(*lists.values())
         ]
 
@@ -319,6 +327,7 @@ class Config:
         if not usable:
             kinds = f"is in a file of another kind than {', '.join(suffixes)}"
             self._out.miss(f"{what} in {name}", kinds if inside else _ELSEWHERE)
+        self._out.read.update(usable)
         return usable
 
 

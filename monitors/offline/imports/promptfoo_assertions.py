@@ -56,7 +56,8 @@ class Case(Struct):
     """One test with its variables and assertions, and the answer if the file has results.
 
     `facts` says that the reference is made of facts, each from an assertion, which more can be added to. `rubrics` are
-    those that other tests do not have, `metrics` the names of the metrics that the assertions became.
+    those that other tests do not have, `metrics` the names of the metrics that the assertions became; `place` is where
+    the test is.
     """
 
     vars: dict[str, Any]
@@ -67,6 +68,7 @@ class Case(Struct):
     facts: bool = False
     rubrics: list[str] = []
     metrics: list[str] = []
+    place: str = ""
 
 
 def add(cases: Sequence[Case], fields: Fields, out: Imported) -> None:

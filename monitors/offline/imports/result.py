@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from monitors.metrics.registry import models_of
-from monitors.offline import dataset
 from monitors.offline.data_errors import DataError
+from monitors.offline.dataset import MAX_PROBLEMS
+from monitors.offline.dataset_fields import Reader
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME = 48
@@ -26,7 +27,8 @@ class NotMappedError(Exception):
 class Imported(msgspec.Struct):
     """The result of an import. `unmapped` counts by what was not imported and why.
 
-    `notes` counts what is imported differently; `models` are the judges of the other tool.
+    `notes` counts what is imported differently; `models` are the judges of the other tool, `read` the files that those
+    of the command name.
     """
 
     records: list[dict[str, Any]] = []
@@ -34,6 +36,9 @@ class Imported(msgspec.Struct):
     unmapped: dict[tuple[str, str], int] = {}
     notes: dict[str, int] = {}
     models: list[str] = []
+    read: set[Path] = set()
+    _reader: Reader = msgspec.field(default_factory=Reader)
+    _left_out: int = 0
 
     def miss(self, what: str, why: str, count: int = 1) -> None:
         """Count something that is not imported."""
@@ -43,18 +48,28 @@ class Imported(msgspec.Struct):
         """Count something that is imported differently."""
         self.notes[text] = self.notes.get(text, 0) + 1
 
-    def record(self, found: Mapping[str, Any], metrics: list[str] | None = None) -> None:
+    def record(self, found: Mapping[str, Any], metrics: list[str] | None = None, place: str = "a record") -> None:
         """Add a record without its empty fields, which only `metrics` score (None: all).
 
-        One without any text is counted as not imported.
+        One without any text, or that `gaugeway evaluate` would not read, is counted as not imported; the first of these
+        with their `place`.
         """
         record = {name: value for name, value in found.items() if value not in _EMPTY}
         if metrics is not None:
             record["only_metrics"] = metrics
-        if any(record.get(name) for name in ("user_input", "response", "retrieved_contexts")):
-            self.records.append(record)
-        else:
+        if not any(record.get(name) for name in ("user_input", "response", "retrieved_contexts")):
             self.miss("a record", "has no question, no response and no contexts")
+            return
+        try:
+            self._reader.sample(record)
+        except DataError as error:
+            self._left_out += 1
+            if self._left_out > MAX_PROBLEMS:
+                self.miss("more records", "have values that cannot be read, or an id that another has")
+            else:
+                self.miss(place, "; ".join(error.problems))
+        else:
+            self.records.append(record)
 
     def unmapped_lines(self) -> list[str]:
         """Return a line for everything that was not imported, with how often and why."""
@@ -99,19 +114,10 @@ _UNESCAPED = re.compile("[\x7f]")
 
 
 def check(imported: Imported) -> None:
-    """Raise DataError for a record that `gaugeway evaluate` would not read, or if there is nothing to write.
-
-    Its problems end with what was not imported and why.
-    """
+    """Raise DataError if there is nothing to write; its problems end with what was not imported and why."""
     if not imported.records and not imported.metrics:
         nothing = "there is nothing to import: no record and no grader that maps"
         raise DataError([nothing, *imported.unmapped_lines()])
-    if not imported.records:
-        return
-    try:
-        dataset.collect(enumerate(imported.records, 1), where="imported record ")
-    except DataError as error:
-        raise DataError([*error.problems, *imported.unmapped_lines()]) from error
 
 
 def data_set(imported: Imported) -> str:

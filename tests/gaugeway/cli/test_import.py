@@ -167,6 +167,39 @@ def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
     assert (result.exit_code, "big.json: larger than 256 MiB" in result.output) == (2, True), result.output
 
 
+@pytest.mark.parametrize("option", ["--out", "--config"])
+@pytest.mark.parametrize("through", ["itself", "a symbolic link", "a hard link"])
+def test_no_file_that_is_imported_is_overwritten(tmp_path, option, through):
+    read = tmp_path / "e.jsonl"
+    write(read, {"item": {"question": "Who?"}})
+    write(tmp_path / "graders.json", an_eval(SCORE))
+    before, to = read.read_text(), read if through == "itself" else tmp_path / "link.jsonl"
+    if through == "a symbolic link":
+        to.symlink_to(read)
+    elif through == "a hard link":
+        to.hardlink_to(read)
+    result = run("import", "openai-evals", "graders.json", "e.jsonl", option, to, "--force")
+    assert (result.exit_code, "is one of the files that are imported" in result.output) == (2, True), result.output
+    assert read.read_text() == before
+
+
+@pytest.mark.parametrize("tool", ["langfuse", "langsmith", "helicone"])
+def test_no_export_is_overwritten(tmp_path, tool):
+    row = {"langsmith": {"inputs": {"question": "?"}}, "langfuse": {"input": "?", "id": "1"}}.get(tool, CALL)
+    write(tmp_path / "dest.jsonl", row)
+    before = (tmp_path / "dest.jsonl").read_text()
+    result = run("import", tool, "dest.jsonl", "--out", "./dest.jsonl", "--force")
+    assert (result.exit_code, (tmp_path / "dest.jsonl").read_text()) == (2, before), result.output
+
+
+def test_no_file_that_a_configuration_names_is_overwritten(tmp_path):
+    (tmp_path / "c.yaml").write_text("prompts: [x]\ntests: file://tests.json\n")
+    (tmp_path / "tests.json").write_text('[{"vars": {"question": "Who?"}}]')
+    result = run("import", "promptfoo", "c.yaml", "--out", "tests.json", "--force")
+    assert (result.exit_code, "tests.json: is one of the files" in result.output) == (2, True), result.output
+    assert json.loads((tmp_path / "tests.json").read_text()) == [{"vars": {"question": "Who?"}}]
+
+
 def test_requests_of_helicone_are_evaluated(tmp_path):
     write(tmp_path / "output.jsonl", CALL)
     result = run("import", "helicone", "output.jsonl", "--out", "d.jsonl")
@@ -178,3 +211,15 @@ def test_requests_of_helicone_are_evaluated(tmp_path):
     (tmp_path / "broken.jsonl").write_text('{"id": 1}\n{"id":\n')
     broken = run("import", "langfuse", "broken.jsonl")
     assert (broken.exit_code, "broken.jsonl:2: " in broken.output) == (2, True)
+
+
+def test_every_import_leaves_out_a_record_that_cannot_be_evaluated_with_its_place(tmp_path):
+    write(tmp_path / "d.jsonl", *({"item": {"id": name, "question": "Who?"}} for name in "aba"))
+    result = run("import", "openai-evals", "d.jsonl")
+    assert (result.exit_code, "wrote d.gaugeway.jsonl: 2 records" in result.output) == (1, True), result.output
+    assert "not imported: d.jsonl:3: id: 'a' is a duplicate" in result.output
+    tests = "".join(f"  - vars: {{id: {name}, question: Who?}}\n" for name in "aba")
+    (tmp_path / "c.yaml").write_text(f"prompts: [x]\ntests:\n{tests}")
+    result = run("import", "promptfoo", "c.yaml")
+    assert (result.exit_code, "wrote c.gaugeway.jsonl: 2 records" in result.output) == (1, True), result.output
+    assert "not imported: c.yaml:5: tests[2]: id: 'a' is a duplicate" in result.output

@@ -78,7 +78,38 @@ def test_items_of_a_langfuse_data_set(import_):
             "tags": {"area": "returns", "weight": "2", "datasetName": "support", "outputs.source": "faq"},
         },
     ]
-    assert reasons(found) == {"the pages after items.json": "it is page 1 of 2", "an item of a data set": "is archived"}
+    assert reasons(found) == {
+        "page 2 of 2 of support": "is in none of these files",
+        "an item of a data set": "is archived",
+    }
+
+
+@pytest.mark.parametrize(
+    ("pages", "last", "missing"),
+    [
+        ([1, 2], 2, []),
+        ([2, 1], 2, []),
+        ([2], 2, ["page 1 of 2 of support"]),
+        ([3, 7], 10**12, ["pages 1 to 2", "pages 4 to 6", "pages 8 to 1000000000000"]),
+        ([5], -1, []),
+    ],
+)
+def test_pages_that_no_file_has_are_named(tmp_path, pages, last, missing):
+    paths = [tmp_path / f"q{page}.json" for page in pages]
+    for page, path in zip(pages, paths, strict=True):
+        item = ITEM | {"id": f"item-{page}"}
+        path.write_text(json.dumps({"data": [item], "meta": {"page": page, "totalPages": last}}), "utf-8")
+    found = exports.load("langfuse", paths, {})
+    assert len(found.records) == len(pages)
+    assert [what.split(" of ")[0] for what in reasons(found)] == [what.split(" of ")[0] for what in missing]
+
+
+def test_pages_of_two_data_sets_do_not_complete_each_other(tmp_path):
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for page, (name, path) in enumerate(zip(("shop", "help"), paths, strict=True), 1):
+        item = ITEM | {"id": name, "datasetName": name}
+        path.write_text(json.dumps({"data": [item], "meta": {"page": page, "totalPages": 2}}), "utf-8")
+    assert list(reasons(exports.load("langfuse", paths, {}))) == ["page 2 of 2 of shop", "page 1 of 2 of help"]
 
 
 def test_a_langfuse_export_as_csv_has_json_in_its_cells(tmp_path):
@@ -113,7 +144,7 @@ def test_a_langfuse_trace_has_the_passages_of_its_retrievers(import_):
         "id": "trace-1",
         "user_input": "Who pays?",
         "response": "The shop.",
-        "retrieved_contexts": ["Returns are free."],
+        "retrieved_contexts": [{"text": "Returns are free.", "source": "faq.md"}],
         "session": "s-1",
         "duration_s": 1.5,
         "tags": {"tags": "beta,de", "name": "answer"},
@@ -198,7 +229,12 @@ def test_runs_of_langsmith_are_joined_by_trace(import_):
             "run_type": "retriever",
             "parent_run_id": "r-1",
             "inputs": {"query": "Who pays?"},
-            "outputs": {"documents": [{"page_content": "Returns are free.", "type": "Document"}]},
+            "outputs": {
+                "documents": [
+                    {"page_content": "Returns are free.", "type": "Document", "metadata": {"source": "faq.md"}},
+                    {"kwargs": {"page_content": "Postage is not.", "metadata": {"source": ["x"]}}},
+                ]
+            },
         },
         {
             "run_id": "r-3",
@@ -235,7 +271,7 @@ def test_runs_of_langsmith_are_joined_by_trace(import_):
             "id": "r-1",
             "user_input": "Who pays?",
             "response": "The shop.",
-            "retrieved_contexts": ["Returns are free."],
+            "retrieved_contexts": [{"text": "Returns are free.", "source": "faq.md"}, "Postage is not."],
             "duration_s": 0.9,
             "tags": {"name": "rag", "revision_id": "7"},
         },
@@ -245,6 +281,64 @@ def test_runs_of_langsmith_are_joined_by_trace(import_):
         "a run of type llm": "is a step of a trace: its root is imported",
         "a row": "has no inputs: export runs with --include-io",
     }
+
+
+@pytest.mark.parametrize("failed", [{"error": "Timeout"}, {"status": "error"}])
+def test_a_run_that_failed_is_counted(import_, failed):
+    run = {"run_id": "r", "trace_id": "r", "run_type": "chain", "inputs": {"question": "Who pays?"}}
+    found = import_("langsmith", run | failed, run | {"run_id": "s", "error": None, "outputs": {"output": "The shop."}})
+    assert [record["id"] for record in found.records] == ["s"]
+    assert reasons(found) == {"a run": "ended with an error"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "mapped", "record"),
+    [
+        (
+            {"question": "Who?", "answer": "Ann"},
+            {},
+            {"user_input": "Who?", "reference": "Ann"},
+        ),
+        (
+            {"id": "7", "inputs.question": "Who?", "outputs.answer": "Ann", "metadata": '{"area": "people"}'},
+            {},
+            {"id": "7", "user_input": "Who?", "reference": "Ann", "tags": {"area": "people"}},
+        ),
+        (
+            {"question": "Who?", "context": '["Ann is."]', "answer": "Ann", "ground_truth": "Ann Lee"},
+            {},
+            {"user_input": "Who?", "retrieved_contexts": ["Ann is."], "response": "Ann", "reference": "Ann Lee"},
+        ),
+        (
+            {"run_id": "r", "run_type": "chain", "inputs.input": "Who?", "outputs.output": "Ann"},
+            {},
+            {"id": "r", "user_input": "Who?", "response": "Ann"},
+        ),
+        (
+            {"question": "Who?", "answer": "Ann", "ground_truth": ""},
+            {},
+            {"user_input": "Who?", "response": "Ann"},
+        ),
+        (
+            {"question": "Who?", "answer": "Ann", "gold": "Ann Lee"},
+            {"reference": "gold"},
+            {"user_input": "Who?", "response": "Ann", "reference": "Ann Lee"},
+        ),
+        (
+            {"ticket": "Who?", "answer": "Ann"},
+            {"user_input": "ticket", "response": "answer"},
+            {"user_input": "Who?", "response": "Ann"},
+        ),
+    ],
+)
+def test_columns_of_a_langsmith_csv_are_read_by_their_names(tmp_path, cells, mapped, record):
+    path = tmp_path / "d.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(cells))
+        writer.writeheader()
+        writer.writerow(cells)
+    found = exports.load("langsmith", [path], mapped)
+    assert (found.records, reasons(found)) == ([record], {})
 
 
 # Helicone
@@ -307,11 +401,39 @@ def test_a_call_of_anthropics_api(import_):
     [
         ({"response_body": None}, "has no request_body and response_body: export JSONL with --include-body"),
         ({"response_status": 500}, "was answered with status 500"),
+        ({"response_status": "500"}, "was answered with status 500"),
+        ({"response_status": None}, "was answered with status None"),
     ],
 )
 def test_a_request_without_an_answer_is_counted(import_, changes, why):
     found = import_("helicone", CALL | changes)
     assert (found.records, reasons(found)) == ([], {"a request": why})
+
+
+def test_a_status_may_be_a_text(import_):
+    found = import_("helicone", CALL | {"response_status": "200"})
+    assert (len(found.records), reasons(found)) == (1, {})
+
+
+def test_a_name_cannot_be_mapped_where_records_have_no_variables(import_):
+    with pytest.raises(DataError, match="--map user_input=zzz: no record has variables"):
+        import_("helicone", CALL, user_input="zzz")
+
+
+def test_a_row_that_cannot_be_evaluated_is_left_out_with_its_place(import_, tmp_path):
+    rows = [CALL, CALL | {"request_id": "q-2", "delay_ms": -5}, CALL, CALL | {"request_id": "q-4"}]
+    found = import_("helicone", *rows)
+    assert [record["id"] for record in found.records] == ["q-1", "q-4"]
+    path = tmp_path / "export.jsonl"
+    assert reasons(found)[f"{path}:3"] == "id: 'q-1' is a duplicate"
+    assert reasons(found)[f"{path}:2"].startswith("duration_s: ")
+    found = import_("langfuse", [ITEM, ITEM], name="items.json")
+    assert list(reasons(found)) == [f"{tmp_path / 'items.json'}: [1]"]
+
+
+def test_many_rows_that_are_left_out_are_counted_without_their_places(import_):
+    found = import_("helicone", *[CALL] * 60)
+    assert (len(found.unmapped), sum(found.unmapped.values()), len(found.records)) == (51, 59, 1)
 
 
 def test_a_column_that_is_not_known_is_counted(import_):

@@ -206,6 +206,13 @@ def test_files_outside_the_folder_are_not_read(import_, folder, name):
         assert list(reasons(made)) == [f"a variable in {name}"]
 
 
+@pytest.mark.parametrize("given", ["{q: 'file:///etc/hostname'}", "file://gone.yaml", "{other: x}"])
+def test_a_prompt_without_the_value_of_its_variable_is_no_question(import_, given):
+    made = import_(f"prompts: ['{{{{q}}}}']\ntests:\n  - vars: {given}\n  - vars: {{q: Who?}}\n")
+    assert [record["user_input"] for record in made.records] == ["Who?"]
+    assert reasons(made)["a record"] == "has no question, no response and no contexts"
+
+
 def test_a_link_out_of_the_folder_is_not_followed(import_, folder):
     (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
     made = import_("tests:\n  - vars: {question: Q, context: 'file://link.txt'}\n")
