@@ -198,15 +198,15 @@ def _exchange_handlers(insight: Insight) -> list[Any]:
         model: FromQuery[str | None] = None,
         since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
         until: Annotated[
-            float | None, QueryParameter(ge=0, le=1e10, description="only exchanges before this Unix time")
-        ] = None,
+            float, QueryParameter(ge=0, le=1e10, description="only exchanges before this Unix time")
+        ] = 1e10,
         order: Annotated[str, QueryParameter(pattern="^(newest|lowest|highest)$")] = "newest",
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> list[dict[str, Any]]:
         now = time.time()
         query = Query(
             since=now - since_s,
-            until=now + DAY_S if until is None else until,
+            until=min(until, now + DAY_S),
             metric=metric,
             without=() if metric else tuple(SIGNALS),
             app=app,

@@ -73,7 +73,7 @@ SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 MOST, READING_S = 10_000, 2.0
 """Where the store cannot aggregate: scores read per version, and the time limit for reading."""
-MOST_QUESTIONS, WITHIN_S = 1000, 0.12
+MOST_QUESTIONS, WITHIN_S = 1000, 0.6
 """Scores of both versions up to which they are read individually with their questions; time limit for counting."""
 FRESH_S, PARTIAL_S, _KEPT = 60.0, 2.0, 20
 MAX_APPS = 200
