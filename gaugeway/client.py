@@ -31,7 +31,11 @@ _FAILURES = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 _MAX_DETAIL = 2000  # internal bound: characters of an error that is not ours
 _FIELD = re.compile(r"([A-Za-z_][\w.\[\]]*): ")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_TIMES = ("started_at", "at", "since", "until", "ended_at", "changed_at", "learned_at", "received_at", "finding.onset")
+_TIMES = (
+    *("started_at", "at", "since", "until", "ended_at", "changed_at", "learned_at", "received_at", "finding.onset"),
+    *("first_seen", "first_used", "last_used", "last_at", "starts", "ends", "recovering_since", "at_alarm.at"),
+    *("acknowledgement.at", "new.since"),
+)
 """Columns of a frame that are Unix times."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -38,8 +38,9 @@ def mcp(*, url: str, over_http: bool, host: str, port: int, allow: str) -> None:
         token = environment().get(TOKEN_VARIABLE)
         made = server.build(AsyncClient(url, token=token), allow=names, documents=documents())
         if over_http:
+            app = serving.http_app(made, host=host, token=token)
             click.echo(f"gaugeway: MCP at http://{host}:{port}{serving.PATH}", err=True)
-            serving.run_http(made, host=host, port=port, token=token)
+            serving.run_http(app, host=host, port=port)
         else:
             serving.run_stdio(made)
 

@@ -12,12 +12,14 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from gaugeway.mcp.server import Server
 from gaugeway.runtime.auth import TokenCheck, TooManyGuessesError
+from gaugeway.runtime.http_bounds import roomy
+from gaugeway.runtime.http_protocol import ServerProtocol
 
 PATH = "/mcp"
 MAX_BODY = 1_000_000
 """Bytes of a request over HTTP."""
 MAX_CONNECTIONS = 100
-"""Connections and running requests over HTTP; further ones are answered with 503."""
+"""Connections over HTTP. For a further one those without a running request are closed; if all run, it gets 503."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -34,10 +36,19 @@ class Guarded:
         self._check = TokenCheck(token)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        refusal = await self._refusal(scope) if scope["type"] == "http" else None
-        if refusal is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        refusal = await self._refusal(scope)
+        if refusal is None:
+            try:
+                body = await _whole(receive)
+            except ConnectionError:  # the SDK would log a traceback
+                return
+            if body is not None:
+                await self._app(scope, _replayed(body, receive), send)
+                return
+            refusal = 413, f"a request has at most {MAX_BODY:,} bytes", []
         status, message, extra = refusal
         body = json.dumps({"error": message}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *extra]
@@ -59,6 +70,30 @@ class Guarded:
         except TooManyGuessesError as error:
             return 429, "too many wrong tokens", [(b"retry-after", b"%d" % math.ceil(error.retry_after_s))]
         return None if passes else (401, "the token is wrong", [(b"www-authenticate", b"Bearer")])
+
+
+async def _whole(receive: Any) -> bytes | None:
+    """Return a request's body, None for one that is too large. Raises ConnectionError where the client hung up."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError("the client hung up")
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _replayed(body: bytes, receive: Any) -> Any:
+    """Return a `receive` that gives the body, and then what comes after it."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Any:
+        return messages.pop() if messages else await receive()
+
+    return receive_again
 
 
 def _netloc(origin: str) -> str:
@@ -89,13 +124,17 @@ def http_app(server: Server, *, host: str, token: str | None) -> Guarded:
     return Guarded(app, token or None)
 
 
-def run_http(server: Server, *, host: str, port: int, token: str | None) -> None:
-    """Serve streamable HTTP until stopped. Raises ValueError as `http_app`."""
-    app = http_app(server, host=host, token=token)
-    config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", access_log=False, limit_concurrency=MAX_CONNECTIONS, ws="none"
+def http_config(app: Guarded, *, host: str, port: int) -> uvicorn.Config:
+    """Return how the app is served: with the deadlines of the gateway, and a bound of connections."""
+    protocol = roomy(ServerProtocol, MAX_CONNECTIONS, lambda _: None)
+    return uvicorn.Config(
+        app, host=host, port=port, log_level="warning", access_log=False, http=protocol, ws="none", server_header=False
     )
-    uvicorn.Server(config).run()
+
+
+def run_http(app: Guarded, *, host: str, port: int) -> None:
+    """Serve streamable HTTP until stopped."""
+    uvicorn.Server(http_config(app, host=host, port=port)).run()
 
 
 def run_stdio(server: Server) -> None:

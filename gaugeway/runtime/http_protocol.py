@@ -316,7 +316,8 @@ class ServerProtocol(asyncio.Protocol):
 
     def _is_handshake(self) -> bool:
         """Whether the head that arrived asks for a WebSocket."""
-        return offers_websocket(self.headers or (self.receiving.headers if self.receiving is not None else ()))
+        headers = self.headers or (self.receiving.headers if self.receiving is not None else ())
+        return self._config.ws_protocol_class is not None and offers_websocket(headers)
 
     def _open_websocket(self) -> None:
         """Hand the connection over to the WebSocket protocol.

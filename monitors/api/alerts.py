@@ -26,7 +26,7 @@ from monitors.alerting.stored_exchanges import read_worst
 from monitors.analysis.human_labels import label_of
 
 T = TypeVar("T")
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 Comment = Annotated[str, msgspec.Meta(max_length=2000)]
 
 
@@ -199,7 +199,7 @@ def incident_handlers(engine: AlertEngine, store: Store) -> list[Any]:
 
 
 class NewLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of `POST /api/exchanges/{id}/label`; `withdrawn` takes back an earlier label by the same person."""
+    """The body of `POST /api/exchanges/{exchange_id}/label`; `withdrawn` takes back an earlier one by that person."""
 
     metric: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
     label: Literal["pass", "fail", "withdrawn"]

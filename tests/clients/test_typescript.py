@@ -54,7 +54,7 @@ async def test_it_is_generated_compiled_and_asks_a_running_api(tmp_path, npm):
         variables = {"GAUGEWAY_URL": f"http://127.0.0.1:{w.port}", "GAUGEWAY_MONITORS_TOKEN": TOKEN}
         output = await run(client, npm, "test", **variables)
     assert "# fail 0" in output
-    assert "# pass 4" in output
+    assert "# pass 8" in output
     (packed,) = json.loads(await run(client, npm, "pack", "--dry-run", "--json", "--ignore-scripts"))
     files = {file["path"] for file in packed["files"]}
     assert files == {"README.md", "dist/index.d.ts", "dist/index.js", "dist/schema.d.ts", "package.json"}

@@ -100,6 +100,26 @@ async def test_results_become_data_frames(tmp_path):
         assert {"faq.md", "handbook.md"} == {*sources["name"]}
 
 
+async def test_unix_times_of_versions_and_silences_become_utc(tmp_path):
+    def work(api):
+        api.silence(matchers=[{"name": "app", "value": "another"}], by="ana", duration_s=60)
+        return api.versions().to_pandas(), api.silences().to_pandas(), api.sources(app="shop").to_pandas()
+
+    async with world(tmp_path) as w:
+        await incident(w)
+        versions, silences, sources = await ask(w, work)
+    times = (versions["first_seen"], silences["starts"], silences["ends"], sources["first_used"], sources["last_used"])
+    assert {str(column.dtype).partition(", ")[2] for column in times} == {"UTC]"}
+
+
+async def test_a_name_with_an_escape_sequence_is_refused(tmp_path):
+    async with world(tmp_path) as w:
+        fired = await incident(w)
+        with pytest.raises(ApiError) as raised:
+            await ask(w, lambda api: api.acknowledge(fired.fingerprint, by="me\x1b[31m"))
+        assert (raised.value.status, raised.value.field) == (400, "by")
+
+
 async def test_without_pandas_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     async with world(tmp_path) as w:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
 from examples.storage_engine.gaugeway_memory.queue import MemoryQueue
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
@@ -23,7 +25,14 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 async def serving(app: Any) -> AsyncIterator[int]:
     """Serve an ASGI app as the product does; yields the port."""
     protocol = getattr(app, "protocol", ServerProtocol)
-    server = _Server(_config(Listener(app, "127.0.0.1", 0, protocol=protocol), drain_s=1))
+    async with serving_with(_config(Listener(app, "127.0.0.1", 0, protocol=protocol), drain_s=1)) as port:
+        yield port
+
+
+@contextlib.asynccontextmanager
+async def serving_with(config: uvicorn.Config) -> AsyncIterator[int]:
+    """Serve on a free port with these settings; yields the port."""
+    server = _Server(config)
     task = spawn(server.serve(), name="server under test")
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.005)

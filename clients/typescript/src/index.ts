@@ -8,7 +8,7 @@ export interface Options {
   url?: string;
   /** The token of the page, `monitors.token`. */
   token?: string;
-  /** Milliseconds that a request may take. */
+  /** Milliseconds that a request may take; a request's own `signal` may end it sooner. */
   timeoutMs?: number;
   fetch?: typeof globalThis.fetch;
 }
@@ -30,10 +30,18 @@ export class ApiError extends Error {
 /** A client whose paths, parameters and answers are typed from the OpenAPI document. Errors are thrown as ApiError. */
 export function createClient(options: Options = {}): Client {
   const { url = "http://127.0.0.1:9465", token, timeoutMs = 30_000, fetch = globalThis.fetch } = options;
-  const limited = (request: Request) => fetch(request, { signal: AbortSignal.timeout(timeoutMs), redirect: "error" });
+  // Checked here, as the error of the headers would repeat it.
+  if (token && !/^[\x20-\x7e]*$/.test(token)) throw new TypeError("token: has characters that no header may have");
+  const limited = (request: Request) =>
+    fetch(request, { signal: AbortSignal.any([request.signal, AbortSignal.timeout(timeoutMs)]), redirect: "error" });
   const client = createFetchClient<paths>({ baseUrl: url, fetch: limited });
   const middleware: Middleware = {
-    onRequest({ request }) {
+    onRequest({ request, params }) {
+      for (const [name, value] of Object.entries(params.path ?? {})) {
+        const text = String(value);
+        // Such a segment would vanish from the address, which then is that of another operation.
+        if (["", ".", ".."].includes(text)) throw new TypeError(`${name}: expected a name, got ${JSON.stringify(text)}`);
+      }
       if (token) request.headers.set("authorization", `Bearer ${token}`);
       return request;
     },

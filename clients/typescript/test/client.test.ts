@@ -14,7 +14,7 @@ test("an incident is read, acknowledged and labelled", async () => {
   const { data: whole } = await client.GET("/api/alerts/{fingerprint}", { params: { path } });
   assert.equal(whole?.likely_cause, "retrieval");
   assert.match(whole.worst[0]!.faults[0]!, /within two years/);
-  const { data: ack } = await client.POST("/api/alerts/{fingerprint}/ack", { params: { path }, body: { by: "ana", comment: "" } });
+  const { data: ack } = await client.POST("/api/alerts/{fingerprint}/ack", { params: { path }, body: { by: "ana" } });
   assert.equal(ack?.by, "ana");
   const { data: made } = await client.POST("/api/exchanges/{exchange_id}/label", {
     params: { path: { exchange_id: whole.worst[0]!.id } },
@@ -43,6 +43,40 @@ test("an error is thrown with its status and field, and without the token", asyn
     assert.ok(!String(error).includes("wrong "));
     return true;
   });
+});
+
+test("documented short bodies compile", async () => {
+  const matchers = [{ name: "app" as const, value: "another" }];
+  const { data: silence } = await client.POST("/api/silences", { body: { matchers, by: "ana", duration_s: 60 } });
+  assert.equal(silence?.by, "ana");
+  const params = { path: { name: "kept" } };
+  const { data: added } = await client.POST("/api/datasets/{name}", { params, body: { app: "shop", limit: 3 } });
+  assert.ok(added && added.dataset.rows > 0);
+});
+
+test("the signal of a request ends it", async () => {
+  const waiting: typeof fetch = (_, init) =>
+    new Promise((_resolve, reject) => {
+      init!.signal!.addEventListener("abort", () => reject(init!.signal!.reason));
+    });
+  const controller = new AbortController();
+  const asked = createClient({ url, token, fetch: waiting }).GET("/api/alerts", { signal: controller.signal });
+  setImmediate(() => controller.abort(new Error("enough")));
+  await assert.rejects(asked, /enough/);
+});
+
+test("a token that no header may have is refused and not repeated", () => {
+  assert.throws(
+    () => createClient({ url, token: "secret\r\nvalue" }),
+    (error) => error instanceof TypeError && /^token: /.test(error.message) && !/secret|value/.test(error.message),
+  );
+});
+
+test("an empty path parameter and a dot segment are refused", async () => {
+  for (const fingerprint of ["", ".", ".."]) {
+    const asked = client.GET("/api/alerts/{fingerprint}", { params: { path: { fingerprint } } });
+    await assert.rejects(asked, /^TypeError: fingerprint: expected a name/);
+  }
 });
 
 test("a server that is not there is an error", async () => {

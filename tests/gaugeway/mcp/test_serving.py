@@ -16,11 +16,12 @@ from mcp.client.streamable_http import streamable_http_client
 from gaugeway import AsyncClient
 from gaugeway.cli.main import main
 from gaugeway.mcp.server import build
-from gaugeway.mcp.serving import MAX_BODY, PATH, http_app
+from gaugeway.mcp.serving import MAX_BODY, MAX_CONNECTIONS, PATH, http_app, http_config
+from gaugeway.runtime.http_protocol import ServerProtocol
 from tests.gaugeway.mcp.test_server import found_by
 from tests.support.incidents import incident
 from tests.support.pages import world
-from tests.support.running import serving
+from tests.support.running import serving_with
 
 TOKEN = "of-the-page-4711-4711-4711-4711"
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -33,8 +34,16 @@ async def over_http(w, token):
     async with AsyncClient(f"http://127.0.0.1:{w.port}", token=token) as api:
         server = build(api)
         app = http_app(server, host="127.0.0.1", token=token)
-        async with server.session_manager.run(), serving(app) as port:
+        async with serving_with(http_config(app, host="127.0.0.1", port=0)) as port:
             yield port
+
+
+async def opened(port, *lines, body=b""):
+    """A connection on which the beginning of a request was sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write("\r\n".join(["POST /mcp HTTP/1.1", "host: 127.0.0.1", *lines, ""]).encode() + body)
+    await writer.drain()
+    return reader, writer
 
 
 def plain(port):
@@ -156,6 +165,7 @@ def test_without_a_token_no_address_that_others_reach_is_bound(monkeypatch, host
     monkeypatch.delenv("GAUGEWAY_MONITORS_TOKEN", raising=False)
     result = CliRunner().invoke(main, ["mcp", "--http", "--host", host])
     assert (result.exit_code, "--host: without GAUGEWAY_MONITORS_TOKEN" in result.output) == (2, True)
+    assert "MCP at" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -169,6 +179,50 @@ def test_without_a_token_no_address_that_others_reach_is_bound(monkeypatch, host
 def test_a_wrong_option_is_named(arguments, says):
     result = CliRunner().invoke(main, ["mcp", *arguments])
     assert (result.exit_code, says in result.output, "secret" in result.output) == (2, True, False)
+
+
+HALF_A_BODY = ("content-length: 900", "")
+AUTHORIZED = f"authorization: Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize("lines", [(), HALF_A_BODY])
+async def test_unfinished_requests_without_a_token_keep_nobody_out(tmp_path, lines):
+    async with world(tmp_path, token=TOKEN) as w, over_http(w, TOKEN) as port:
+        kept = [await opened(port, *lines) for _ in range(MAX_CONNECTIONS + 50)]
+        async with connected(port, TOKEN) as client:
+            assert not (await client.call_tool("list_alerts", {})).is_error
+        for _, writer in kept:
+            writer.close()
+
+
+@pytest.mark.parametrize("lines", [(), (AUTHORIZED, *HALF_A_BODY)])
+async def test_a_head_and_a_body_that_do_not_arrive_get_408(tmp_path, monkeypatch, lines):
+    monkeypatch.setattr(ServerProtocol, "head_s", 0.1)
+    monkeypatch.setattr(ServerProtocol, "body_s", 0.1)
+    async with world(tmp_path, token=TOKEN) as w, over_http(w, TOKEN) as port:
+        reader, writer = await opened(port, *lines)
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+
+async def test_clients_that_hang_up_in_a_body_log_nothing(tmp_path, caplog):
+    async with world(tmp_path, token=TOKEN) as w, over_http(w, TOKEN) as port:
+        lines = (AUTHORIZED, *(f"{name}: {value}" for name, value in HEADERS.items()), *HALF_A_BODY)
+        for _ in range(3):
+            _, writer = await opened(port, *lines, body=b'{"jsonrpc"')
+            await asyncio.sleep(0.05)
+            writer.close()
+        async with connected(port, TOKEN) as client:
+            assert not (await client.call_tool("list_alerts", {})).is_error
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+async def test_a_websocket_is_not_opened(tmp_path):
+    async with world(tmp_path, token=TOKEN) as w, over_http(w, TOKEN) as port:
+        offer = ("connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13", "sec-websocket-key: eA==")
+        reader, writer = await opened(port, *offer, "")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
 
 
 @pytest.mark.full
