@@ -31,7 +31,7 @@ AT_ONCE = 8
 """Requests to the API at once."""
 MAX_HOURS = 2_160
 MAX_URI = 300
-"""Characters of the address of a resource, which an error repeats."""
+"""Characters of the address of a resource and of the name of a prompt, which errors repeat."""
 _INSTRUCTIONS = (
     "Gaugeway measures the answer quality of RAG apps and raises alerts. Begin with list_alerts, then get_alert: it "
     "has the cause, what changed and the worst answers in one call. compare_versions confirms a version as the cause. "
@@ -286,6 +286,13 @@ class Server(MCPServer[Any]):
         if len(str(uri)) > MAX_URI:
             raise MCPError(code=INVALID_PARAMS, message=f"uri: at most {MAX_URI} characters")
         return await super().read_resource(uri, context)
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
+    ) -> Any:
+        if len(name) > MAX_URI:  # the SDK logs an unknown one, with a traceback
+            raise MCPError(code=INVALID_PARAMS, message=f"name: at most {MAX_URI} characters")
+        return await super().get_prompt(name, arguments, context)
 
 
 def build(api: AsyncClient, *, allow: Collection[str] = (), documents: Mapping[str, str] | None = None) -> Server:

@@ -55,7 +55,7 @@ class NewRows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     above: float | None = None
     since_s: Annotated[float, msgspec.Meta(gt=0.0)] = 86_400.0
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_ADDED)] = WORST
-    by: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    by: Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] = ""
 
 
 def dataset_handlers(kept: Datasets, store: Store, alerts: Callable[[], Sequence[Alert]]) -> list[Any]:

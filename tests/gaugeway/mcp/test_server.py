@@ -209,6 +209,8 @@ async def test_times_of_clusters_are_texts_and_a_long_address_is_not_repeated(tm
             with pytest.raises(MCPError) as raised:
                 await client.read_resource("gaugeway://docs/" + "x" * 100_000)
             assert len(str(raised.value.error)) < 1000
+            with pytest.raises(MCPError, match="name: at most"):
+                await client.get_prompt("x" * 100_000)
 
 
 HOSTILE = [

@@ -323,6 +323,8 @@ async def test_a_name_with_line_breaks_writes_no_line_of_its_own(tmp_path, caplo
         async with bounded_world(tmp_path) as w:
             await w.look()
             silence = {"matchers": [{"name": "app", "value": evil}], "duration_s": 60, "by": evil, "comment": evil}
+            assert (await w.client.post("/api/silences", json=silence)).status_code == 400
+            silence["by"] = "ops.example\u2028forged\u202e"
             assert (await w.client.post("/api/silences", json=silence)).status_code == 201
             await w.client.delete("/api/silences/x%0d%0aforged")
             await w.client.post("/api/silences", headers={"origin": f"http://{evil.splitlines()[0]}"}, json=silence)
