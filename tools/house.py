@@ -22,8 +22,8 @@ PRODUCT = ("gaugeway", "gateway", "monitors", "dashboards")
 TARGETS = {"product SLOC": 60_000, "hand-set numbers in prompt reading": 160}
 """What figures are to come down to, where that is less than their limit of today."""
 LIMITS = {
-    "product SLOC": 68_500,
-    "product modules": 520,
+    "product SLOC": 71_700,
+    "product modules": 540,
     "configuration keys": 190,
     "names the data plane takes from the evaluation plane": 0,
     "names the evaluation plane takes from the data plane": 0,
