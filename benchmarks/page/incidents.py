@@ -80,9 +80,9 @@ def day(happened: Incident, exchanges: int, now: float, seed: int) -> Iterator[t
         numbers = [draw.randint(2, 60) for _ in range(3)]
         passages = tuple(
             Context(
-                text=rule.format(n=n).capitalize() + ".", id=f"{topic}-{place}", score=0.9 - 0.1 * place, source=name
+                text=rule.format(n=n).capitalize() + ".", id=f"{topic}-{place}", score=0.9 - 0.1 * place, source=source
             )
-            for place, (n, name) in enumerate(zip(numbers, (source, *SOURCES), strict=False))
+            for place, n in enumerate(numbers)
         )
         bad = (
             since
