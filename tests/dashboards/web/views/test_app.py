@@ -80,7 +80,7 @@ async def test_an_app_says_what_changed_today_and_how_each_metric_moved(tmp_path
     assert re.search(r"Changed in the last 24 hours: (model m-2 · release 42|release 42 · model m-2) 20", page.words)
     links = [one["href"] for one in page.all("a") if one.get("href", "").startswith("/compare?")]
     assert "/compare?app=shop&by=model&a=m-1&b=m-2" in links
-    assert re.search(r"faithfulness 0\.30 ↓ 0\.65 worse", page.words)
+    assert re.search(r"faithfulness 0\.30 ↓ 0\.65 since", page.words)
     assert any(one.get("class") == "change bad" for one in page.all("span"))
     assert re.search(r"Other metrics and signals slow ↓0\.50", page.words)
     assert "No scores in this range." in quiet.words
