@@ -16,6 +16,7 @@ EXTRAS = {
     "clickhouse_connect": "clickhouse",
     "cryptography": "trials",
     "fastembed": "local",
+    "mcp": "mcp",
     "opentelemetry.exporter": "otlp",
     "opentelemetry.proto": "otlp",
     "pyarrow": "datasets",

@@ -96,7 +96,7 @@ async def test_the_newest_prompt_is_shown_with_what_changed_since_the_version_be
         page, old = await w.page("/prompts"), await w.page("/prompts?app=shop&version=2-a")
         await prompted(w, "2-b", NOW - 400.0, "x" * (MAX_TEXT + 7))
         long = await w.page("/prompts?app=shop")
-    assert "No exchange of the last 30 days stores the text of this version." in bare.words
+    assert "The text of this version is not stored: no exchange of the last 30 days has its prompt." in bare.words
     assert "\N{MINUS SIGN} Answer from the passages only.+ Answer as you like. Cite them." in page.words
     assert "User message [passages][question]" in page.words
     assert "A secret passage." not in page.text
