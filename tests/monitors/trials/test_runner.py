@@ -173,12 +173,16 @@ async def test_a_trial_ends_when_it_is_decided(tmp_path):
 
 
 async def test_questions_after_the_first_hundred_belong_to_the_topics_learned_from_those(tmp_path):
-    about = ("how do I return an order and get a refund", "which adapter charges the laptop battery")
+    about = (
+        "how do I return an order and get a refund",
+        "which adapter charges the laptop battery",
+        "when does the museum open on holidays",
+    )
     with LLMServer(Reply(content="0.5")) as server:
         async with Bench(tmp_path, server.url) as bench:
             await bench.start()
             for number in range(150):
-                await bench.add(number, response="0.5", question=f"{about[number % 2]} {number}?")
+                await bench.add(number, response="0.5", question=f"{about[number % 3]} {number}?")
             await bench.run(ticks=15, step_s=5.0)
             answers = await bench.trials.answers("t")
     topics = [answer.facts["facets"].get("topic") for answer in answers]
@@ -186,7 +190,7 @@ async def test_questions_after_the_first_hundred_belong_to_the_topics_learned_fr
     labelled = [answer for answer in answers[100:] if "topic" in answer.facts["facets"]]
     assert len(labelled) >= 20
     known = [answer for answer in labelled if answer.facts["facets"]["topic"] != "unlike before"]
-    by_subject = {(int(answer.exchange[1:]) % 2, answer.facts["facets"]["topic"]) for answer in known}
+    by_subject = {(int(answer.exchange[1:]) % 3, answer.facts["facets"]["topic"]) for answer in known}
     assert len(by_subject) == len({topic for _, topic in by_subject}) > 1
     for subject, topic in by_subject:
         assert {*topic.split(" (")[0].split(", ")} <= {*about[subject].split()}
