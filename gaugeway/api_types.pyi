@@ -101,6 +101,15 @@ class ArmReport(TypedDict):
     result: TrialResult
     losses: list[Loss]
 
+class AssigneeAndNotesNotes(TypedDict):
+    at: float
+    by: str
+    text: str
+
+class AssigneeAndNotes(TypedDict):
+    assignee: str | None
+    notes: list[AssigneeAndNotesNotes]
+
 class Bin(TypedDict):
     predicted: float
     observed: Interval
@@ -836,18 +845,8 @@ class Version(TypedDict):
     first_seen: float
     exchanges: int
 
-class AlertAnswer(Alert):
-    acknowledgement: Ack | None
-    worst: list[Example]
-
-class AlertsRowNotes(TypedDict):
-    at: float
-    by: str
-    text: str
-
-class AlertsRow(Alert):
-    assignee: str | None
-    notes: list[AlertsRowNotes]
+class AlertAnswer(Alert): ...
+class AlertsRow(Alert): ...
 
 class CompareAnswer(TypedDict):
     by: str

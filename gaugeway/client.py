@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from gaugeway.settings import environment
+from gaugeway.settings.shared import LOOPBACK
 
 DEFAULT_URL = "http://127.0.0.1:9465"
 TOKEN_VARIABLE = "GAUGEWAY_MONITORS_TOKEN"  # noqa: S105 - the name of a variable
@@ -30,7 +31,6 @@ PAGE = 1000
 _FAILURES = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 _MAX_DETAIL = 2000  # internal bound: characters of an error that is not ours
 _FIELD = re.compile(r"([A-Za-z_][\w.\[\]]*): ")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TIMES = (
     *("started_at", "at", "since", "until", "ended_at", "changed_at", "learned_at", "received_at", "finding.onset"),
     *("first_seen", "first_used", "last_used", "last_at", "starts", "ends", "recovering_since", "at_alarm.at"),
@@ -140,6 +140,8 @@ def _operation(of: str, *, rows: str = "") -> Callable[[F], F]:
 class Operations:
     """The operations; a subclass sends them."""
 
+    _send: Callable[[_Call], Any]
+
     def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout_s: float = 30.0) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
@@ -152,14 +154,11 @@ class Operations:
             "base_url": self.url,
             "headers": {"authorization": f"Bearer {token}"} if token else {},
             "timeout": timeout_s,
-            "trust_env": parts.hostname not in _LOOPBACK,  # a proxy of the environment must not see the token
+            "trust_env": parts.hostname not in LOOPBACK,  # a proxy of the environment must not see the token
         }
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
-
-    def _send(self, call: _Call) -> Any:
-        raise NotImplementedError
 
     def request(self, method: str, path: str, **given: Any) -> Any:
         """Send any operation: parameters of GET and DELETE are a query, those of POST a JSON body."""

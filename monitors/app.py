@@ -262,7 +262,7 @@ def _handlers(config: Config, parts: Parts, series: SeriesReader, trials: TrialD
     """Return the handlers of the API, without those of documents."""
     passing, redact = passings(parts.catalogue), parts.redactor.redact_supplement
     shown = SeriesSources(series, parts.engine, config.alerts.rules or (), passing, list(parts.catalogue.by_name))
-    hooks = {"redact": parts.redactor.redact_supplement, "timed": parts.durations and parts.durations.record}
+    hooks = {"redact": redact, "timed": parts.durations and parts.durations.record}
     return [
         *_receivers(config, parts.queue, parts.instruments, **hooks),
         *alert_handlers(parts.engine.acknowledgements),

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from dashboards.web.charts import Dot, sparkline
-from dashboards.web.format import MIN_N, number
+from dashboards.web.format import number
 from dashboards.web.gateways import AppTraffic
 from gaugeway.records import grouped
 from gaugeway.signals import UNDIRECTED
@@ -22,7 +22,7 @@ from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.analysis.series import HOUR_S, Effects, Stream, estimated_point
-from monitors.statistics.confidence_sequence import confidence_sequence
+from monitors.statistics.confidence_sequence import Level, confidence_sequence, level_of
 from monitors.statistics.weighted_mean import hajek_from_sums
 
 HOURS = 24
@@ -90,11 +90,17 @@ def trend_of(steps: Steps, now: float, *, lower_is_better: bool | None, effect: 
     for start, summary in steps:
         sums[start >= edge] += summary
     old, new = (None if found is None else found.widened(effect) for found in map(hajek_from_sums, sums.values()))
-    if old is None or new is None or min(old.n_eff, new.n_eff) < MIN_N:
+    levels = (level_of(old, confidence_sequence), level_of(new, confidence_sequence))
+    return trend_between(*levels, over_s, lower_is_better=lower_is_better)
+
+
+def trend_between(old: Level | None, new: Level | None, over_s: float, *, lower_is_better: bool | None) -> Trend:
+    """The trend from one mean to another; there is none without an interval of both."""
+    overlap = None if old is None or new is None else old.overlaps(new)
+    if old is None or new is None or overlap is None:
         return Trend(over_s=over_s)
-    (old_low, old_high), (new_low, new_high) = confidence_sequence(old), confidence_sequence(new)
     direction: Literal["better", "worse", "changed", "unclear"] = "unclear"
-    if new_low > old_high or old_low > new_high:
+    if not overlap:
         better = (new.mean > old.mean) != lower_is_better
         direction = "changed" if lower_is_better is None else "better" if better else "worse"
     return Trend(direction=direction, before=old.mean, since=new.mean, over_s=over_s)

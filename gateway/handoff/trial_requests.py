@@ -8,7 +8,6 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any
 
 from gateway.capture.exchange_reader import text_headers
@@ -26,8 +25,8 @@ EVERY_S = 3.0
 MAX_PENDING_BYTES = 16 * 1024 * 1024
 """Requests held until the store has them."""
 _WITHIN_S = 10.0
-_AT_ONCE = 50
-"""Requests written in one transaction."""
+_AT_ONCE, _AT_ONCE_BYTES = 50, 1024 * 1024
+"""Requests written in one transaction, and their bytes: at least one is, and what is written is not read again."""
 _AHEAD, _BURST, _BURST_S = 2.0, 50.0, 20.0
 """Requests kept for each that a trial sends, and how many at once: at least so many, or those of so many seconds."""
 _ROUTES = GENERATION_ROUTES - DECISION_ROUTES
@@ -121,11 +120,22 @@ class TrialRequests:
             self._turns = {
                 name: turns for name, turns in self._turns.items() if name in {t.name for t in self._running}
             }
-        while pending := list(islice(self._pending, _AT_ONCE)):
+        while pending := self._next():
             await self._keep(pending, now)
             for _ in pending:
                 self._bytes -= len(self._pending.popleft()[1].request_body or b"")
         await self._trials.leave_out(self._left_out)
+
+    def _next(self) -> Sequence[tuple[Trial, Recording, Sample]]:
+        """Return the requests of the next transaction."""
+        found: list[tuple[Trial, Recording, Sample]] = []
+        size = 0
+        for one in self._pending:
+            size += len(one[1].request_body or b"")
+            if found and (len(found) == _AT_ONCE or size > _AT_ONCE_BYTES):
+                break
+            found.append(one)
+        return found
 
     async def _keep(self, pending: Sequence[tuple[Trial, Recording, Sample]], now: float) -> None:
         """Write requests in one transaction; count those that are not kept."""

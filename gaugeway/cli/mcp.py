@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import click
 
+from dashboards import runbooks
 from gaugeway.cli.shared import fail, reported_errors
 from gaugeway.client import DEFAULT_URL, TOKEN_VARIABLE, AsyncClient
 from gaugeway.settings import environment
@@ -47,9 +48,4 @@ def mcp(*, url: str, over_http: bool, host: str, port: int, allow: str) -> None:
 
 def documents() -> dict[str, str]:
     """Return the resources: the guide, and a runbook for each alert."""
-    runbooks = [entry for entry in (files("dashboards") / "runbooks").iterdir() if entry.name.startswith("Gaugeway")]
-    guide = (files("gaugeway") / "mcp" / "guide.md").read_text("utf-8")
-    return {
-        "guide": guide,
-        **{page.name[:-3]: page.read_text("utf-8") for page in sorted(runbooks, key=lambda p: p.name)},
-    }
+    return {"guide": (files("gaugeway") / "mcp" / "guide.md").read_text("utf-8"), **runbooks()}

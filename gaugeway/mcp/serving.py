@@ -14,13 +14,13 @@ from gaugeway.mcp.server import Server
 from gaugeway.runtime.auth import TokenCheck, TooManyGuessesError
 from gaugeway.runtime.http_bounds import roomy
 from gaugeway.runtime.http_protocol import ServerProtocol
+from gaugeway.settings.shared import LOOPBACK
 
 PATH = "/mcp"
 MAX_BODY = 1_000_000
 """Bytes of a request over HTTP."""
 MAX_CONNECTIONS = 100
 """Connections over HTTP. For a further one those without a running request are closed; if all run, it gets 503."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Guarded:

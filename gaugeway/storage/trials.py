@@ -257,7 +257,7 @@ class Trials:
 
         False for each without room, or whose trial ended.
         """
-        bodies = [encoded(kept).decode() for _, _, kept in requests]
+        bodies = [encoded(kept) for _, _, kept in requests]
         fitting: list[Row] = []
 
         def change(rows: Sequence[Row]) -> Changes:
@@ -266,9 +266,9 @@ class Trials:
             free = MAX_WAITING_BYTES - sum(row[3] for row in rows if now - row[2] <= WAITS_S)
             fitting.clear()
             for (name, exchange, _), body in zip(requests, bodies, strict=True):
-                if len(fitting) < room and (size := len(body.encode())) <= free:
-                    free -= size
-                    fitting.append((name, exchange, now, float(size), body))
+                if len(fitting) < room and len(body) <= free:
+                    free -= len(body)
+                    fitting.append((name, exchange, now, float(len(body)), body.decode()))
             return Changes(put=fitting, delete=old)
 
         await self._documents.update(REQUESTS, change)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gaugeway.text.topics import STEM, Terms
+from gaugeway.text.topics import STEM, Terms, frequent_form
 
 Array: TypeAlias = NDArray[np.float32]
 
@@ -82,14 +82,7 @@ class WordWeights:
             if n >= least
         }
         stems = sorted((stem for stem in typical if typical[stem] > 0.0), key=lambda stem: (-typical[stem], stem))
-        return tuple(self._form(stem) for stem in stems[:KEYWORDS])
-
-    def _form(self, stem: str) -> str:
-        return max(
-            (form for form in self._forms if form[:STEM] == stem),
-            key=lambda form: (self._forms[form], form),
-            default=stem,
-        )
+        return tuple(frequent_form(stem, self._forms) for stem in stems[:KEYWORDS])
 
 
 def linked(likeness: Array, sizes: Sequence[int], least: float = ALIKE) -> list[int]:

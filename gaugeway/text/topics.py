@@ -349,7 +349,7 @@ def _labels(documents: Sequence[Terms], nearest: NDArray[np.intp], k: int) -> li
             if n >= least
         }
         stems = sorted((stem for stem in telling if telling[stem] > 0.0), key=lambda stem: (-telling[stem], stem))
-        words = [_form(stem, forms) for stem in stems[:_WORDS]]
+        words = [frequent_form(stem, forms) for stem in stems[:_WORDS]]
         label = f"topic:{', '.join(words)}" if words else NAMELESS
         labels.append(label if label not in labels else f"{label} ({topic})")
     return labels
@@ -360,6 +360,6 @@ def _stems(documents: Iterable[Terms]) -> Counter[str]:
     return Counter(stem for terms in documents for stem in {term[:STEM] for term in terms})
 
 
-def _form(stem: str, forms: Mapping[str, int]) -> str:
-    """Return the most frequent word with this stem."""
-    return max((form for form in forms if form[:STEM] == stem), key=lambda form: (forms[form], form))
+def frequent_form(stem: str, forms: Mapping[str, int]) -> str:
+    """Return the most frequent word with this stem; the stem itself where none is known."""
+    return max((form for form in forms if form[:STEM] == stem), key=lambda form: (forms[form], form), default=stem)

@@ -70,13 +70,13 @@ class _Waiting(Struct):
 class ClusterNames:
     """Names the clusters of reports; only the leader calls `tick`.
 
-    `judge` is None where there is none: then only keywords are shown. `allowed` says whether the judge may be called
+    `allowed` says whether the judge may be called
     now (available, with budget left). `clock` gives Unix time.
     """
 
     store: Store
     state_store: StateStore
-    judge: Judge | None
+    judge: Judge
     _: KW_ONLY
     allowed: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.time
@@ -88,7 +88,7 @@ class ClusterNames:
 
     async def named(self, app: str, kind: Kind, clusters: Sequence[AnswerCluster]) -> tuple[AnswerCluster, ...]:
         """Return clusters with the names that are known; the others are left to `tick`."""
-        if self.judge is None or not clusters:
+        if not clusters:
             return (*clusters,)
         if self.clock() - self._read_at >= FRESH_S:
             await self._read()
@@ -106,7 +106,7 @@ class ClusterNames:
 
     async def tick(self) -> None:
         """Have the judge name clusters that wait. Raises what the store raises."""
-        if not self._waiting or self.judge is None or not self.allowed():
+        if not self._waiting or not self.allowed():
             return
         await self._read()
         now = self.clock()

@@ -170,6 +170,12 @@ class Level(Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
 
+    def overlaps(self, other: Level) -> bool | None:
+        """Whether the intervals of two means overlap; None where one has no interval."""
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            return None
+        return self.low <= other.high and other.low <= self.high
+
 
 class ScoredPoint(Protocol):
     """A score with its inclusion probability and the names of its clusters."""

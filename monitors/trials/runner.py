@@ -199,7 +199,7 @@ class TrialRunner:
         if not why and running.answers >= running.next_look:
             answers = await self._trials.answers(trial.name)
             running.answers, running.next_look = 0, max(_LOOK_EVERY, len(answers) // _GROWTH)
-            if running.topics is None and len(answers) >= _TOPICS_FROM:
+            if running.topics is None:
                 running.topics = await self._topics(answers)
             results = await asyncio.to_thread(results_of, trial, answers, self._catalogue)
             said = {result.verdict for result in results.values()}
@@ -210,8 +210,10 @@ class TrialRunner:
             await self._trials.end(trial.name, why, now)
 
     async def _topics(self, answers: Sequence[Answer]) -> TopicModel | None:
-        """Learn the topics of a trial's first questions: of the same ones after a restart, and without any score."""
+        """Learn the topics of a trial's first questions, once there are enough of them, and without any score."""
         learned = dict.fromkeys(answer.exchange for answer in answers if answer.state != "sending")
+        if len(learned) < _TOPICS_FROM:
+            return None
         samples = await self._store.samples([*learned][:_TOPICS_FROM])
         questions = {name: sample.question for name, sample in samples.items() if sample.question}
         return await asyncio.to_thread(fit_topics, questions)

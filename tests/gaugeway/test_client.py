@@ -155,7 +155,7 @@ async def test_pages_give_every_evaluation_once_whatever_started_together(tmp_pa
 @pytest.mark.parametrize(
     ("do", "status", "code", "field"),
     [
-        (lambda api: api.exchange("nobody"), 404, "not_found", None),
+        (lambda api: api.exchange("unknown"), 404, "not_found", None),
         (lambda api: api.exchanges(limit=0), 400, "bad_request", "limit"),
         (lambda api: api.exchanges(since_s=math.nan), 400, "bad_request", "since_s"),
         (lambda api: api.acknowledge("x", by=""), 400, "bad_request", "by"),

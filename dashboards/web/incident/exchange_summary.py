@@ -84,20 +84,20 @@ class Badge(msgspec.Struct, frozen=True, kw_only=True):
 def badge_of(scored: Evaluation | Point, passing: Passings, error_of: Callable[[Evaluation | Point], str]) -> Badge:
     """The badge of an evaluation."""
     name = scored.metric
-    told = line_of(scored) if isinstance(scored, Evaluation) else scored
-    outcome = told.kind if isinstance(told, Line) else told.outcome
-    if told.value is None:
-        words = f"{outcome}: {told.reason.replace('_', ' ')}"
+    line = line_of(scored) if isinstance(scored, Evaluation) else scored
+    outcome = line.kind if isinstance(line, Line) else line.outcome
+    if line.value is None:
+        words = f"{outcome}: {line.reason.replace('_', ' ')}"
         return Badge(metric=name, kind="warn" if outcome == "failed" else "", words=words, hint="No score: in no mean")
     rule, error = passing(name), error_of(scored)
-    passes = rule.passes(told.value)
+    passes = rule.passes(line.value)
     return Badge(
         metric=name,
         kind="good" if passes else "bad",
         words="pass" if passes else "fail",
-        value=told.value,
+        value=line.value,
         error=error,
-        hint=f"{told.value:.3f}{error}; passes at {rule.threshold:g} or {'less' if rule.flipped else 'more'}",
+        hint=f"{line.value:.3f}{error}; passes at {rule.threshold:g} or {'less' if rule.flipped else 'more'}",
     )
 
 

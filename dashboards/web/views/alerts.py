@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from litestar import get, post
@@ -16,6 +15,7 @@ from litestar.params import FromPath
 from litestar.response import Redirect, Template
 from markupsafe import Markup
 
+from dashboards import runbooks
 from dashboards.web.addresses import address_with, alert_fields
 from dashboards.web.charts import Dot, Line, Mark, timeline
 from dashboards.web.format import alert_title, iso, number
@@ -176,26 +176,20 @@ def alert_view_handlers(site: Site) -> list[Any]:
 
 def runbook_handlers(site: Site) -> list[Any]:
     """The handlers of `/runbook` and `/runbooks`."""
-    runbooks = prometheus_runbooks()
+    texts = runbooks()
 
     @get("/runbook", sync_to_thread=False)
     def runbook(request: Page) -> Template:
-        return site.render(request, "runbook.html", title="What to do about an alert", alerts=sorted(runbooks))
+        return site.render(request, "runbook.html", title="What to do about an alert", alerts=list(texts))
 
     @get("/runbooks/{name:str}", sync_to_thread=False)
     def alert_runbook(request: Page, name: FromPath[str]) -> Template:
         about = name.removesuffix(".md")
-        if about not in runbooks:
+        if about not in texts:
             raise NotFoundException(f"no alert has the name {about[:100]}")
-        return site.render(request, "alert_runbook.html", title=about, text=runbooks[about])
+        return site.render(request, "alert_runbook.html", title=about, text=texts[about])
 
     return [runbook, alert_runbook]
-
-
-def prometheus_runbooks() -> dict[str, str]:
-    """Alert of the Prometheus rules -> its runbook in Markdown."""
-    pages = [entry for entry in (files("dashboards") / "runbooks").iterdir() if entry.name.startswith("Gaugeway")]
-    return {page.name.removesuffix(".md"): page.read_text("utf-8") for page in pages}
 
 
 def acknowledged_by(site: Site, alert: Alert) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlencode
 
 from litestar import get
@@ -21,7 +21,7 @@ from dashboards.web.addresses import APPS, address_with, app_page, fits_in_path
 from dashboards.web.app_readings import HeatMapReader, TrafficReader, drawn
 from dashboards.web.charts import Dot, Line, Mark, bars, sparkline, timeline
 from dashboards.web.format import duration, iso, number, shortened
-from dashboards.web.quality_matrix import ORDER, RECENT_PART, Trend, Watches
+from dashboards.web.quality_matrix import ORDER, RECENT_PART, Trend, Watches, trend_between
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import TimeRange, address, time_range
 from gaugeway.signals import SIGNALS, UNDIRECTED
@@ -40,6 +40,7 @@ from monitors.analysis.series import (
 )
 from monitors.analysis.series import Mark as SeriesMark
 from monitors.metrics import ANCHOR, DISAGREEMENT
+from monitors.statistics.confidence_sequence import Level
 
 MAX_NAME = 300
 MAX_CHARTS, MAX_LARGE, LEAST_LARGE = 24, 4, 2
@@ -282,14 +283,13 @@ async def trend_within(site: Site, query: SeriesQuery, *, lower_is_better: bool 
     halves = (replace_struct(query, until=edge), replace_struct(query, since=edge))
     found = [await site.series.read(half, 0.0) for half in halves if half.since < half.until]
     totals = [half.groups[0].total for half in found if half.groups and half.complete]
-    if len(totals) < len(halves) or any(total.ci_low is None or total.ci_high is None for total in totals):
-        return Trend(over_s=query.until - query.since)
-    old, new = totals
-    rose, fell = (new.ci_low or 0.0) > (old.ci_high or 0.0), (new.ci_high or 0.0) < (old.ci_low or 0.0)
-    direction: Literal["better", "worse", "changed", "unclear"] = "unclear"
-    if rose or fell:
-        direction = "changed" if lower_is_better is None else "better" if rose != lower_is_better else "worse"
-    return Trend(direction=direction, before=old.mean, since=new.mean, over_s=query.until - query.since)
+    old, new = map(level_at, totals) if len(totals) == len(halves) else (None, None)
+    return trend_between(old, new, query.until - query.since, lower_is_better=lower_is_better)
+
+
+def level_at(point: SeriesPoint) -> Level | None:
+    """The mean of a step, if it has one."""
+    return None if point.mean is None else Level(mean=point.mean, n=point.n, low=point.ci_low, high=point.ci_high)
 
 
 async def metric_views(site: Site, asked: AppRequest, metrics: Sequence[str], large: int) -> list[MetricView]:

@@ -19,7 +19,7 @@ from dashboards.web.site import TEXTS, Page, Site
 from dashboards.web.toolbar import TimeRange, time_range
 from gaugeway.records import Sample
 from monitors.analysis.captured import UnknownMetricError
-from monitors.analysis.retrieval.source_reading import DEFAULT_METRICS, SourceReports
+from monitors.analysis.retrieval.source_reading import DAY_S, DEFAULT_METRICS, SourceReports
 from monitors.analysis.retrieval.sources import Source, SourceReport
 from monitors.api.reports import MAX_PERIOD_S, ORDERS, Order, ordered
 
@@ -53,7 +53,7 @@ def selection_of(params: Mapping[str, str], site: Site) -> Selection:
     """The selection of an address. Raises HTTPException (400) for an invalid period."""
     period = time_range(params, site.clock())
     if period.seconds > MAX_PERIOD_S:
-        raise HTTPException(status_code=400, detail="since: at most 90 days before until")
+        raise HTTPException(status_code=400, detail=f"since: at most {MAX_PERIOD_S / DAY_S:g} days before until")
     given = {name: params.get(name, "").strip()[:_LONGEST_FIELD] for name in ("app", "metric", "order", "source")}
     return Selection(
         app=given["app"] or usual_app(site),

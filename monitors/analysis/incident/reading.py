@@ -235,13 +235,13 @@ async def incident_report(
 
 
 async def _moved(store: Store, alert: Alert, before: float, onset: float, until: float) -> tuple[Moved, ...]:
-    """Return the other metrics whose 95 % intervals before and since an onset are apart, by `LEAST_MOVE` at least."""
+    """Return other metrics whose 95 % intervals before and since an onset are apart, and means by `LEAST_MOVE`."""
     levels: list[dict[str, Level]] = []
     for begin, end in ((before, onset), (onset, until)):
         sums = await store.summary(replace(incident_query(alert, begin, end), metric=None))
         by_metric = grouped((one.metric, one) for one in sums if OF_TRIAL not in one.metric)
         found = {name: level_of(hajek_from_sums(sum(some, WeightedSums()))) for name, some in by_metric.items()}
-        levels.append({name: level for name, level in found.items() if level is not None and level.low is not None})
+        levels.append({name: level for name, level in found.items() if level is not None})
     moved = [
         Moved(metric=name, before=old, since=levels[1][name])
         for name, old in levels[0].items()
@@ -251,9 +251,7 @@ async def _moved(store: Store, alert: Alert, before: float, onset: float, until:
 
 
 def _are_apart(one: Level, other: Level) -> bool:
-    if None in (one.low, one.high, other.low, other.high) or abs(one.mean - other.mean) < LEAST_MOVE:
-        return False
-    return max(one.low or 0.0, other.low or 0.0) > min(one.high or 0.0, other.high or 0.0)
+    return one.overlaps(other) is False and abs(one.mean - other.mean) >= LEAST_MOVE
 
 
 async def scored_points(store: Store, query: Query, most: int) -> tuple[list[Point], bool]:

@@ -229,7 +229,7 @@ HOSTILE = [
     ("get_alert", {"fingerprint": ".."}),
     ("get_alert", {"fingerprint": "a\nb"}),
     ("get_alert", {"fingerprint": "\x00"}),
-    ("get_alert", {"fingerprint": "nobody"}),
+    ("get_alert", {"fingerprint": "unknown"}),
     ("get_alert", {"fingerprint": EVIL}),
     ("get_exchange", {}),
     ("get_exchange", {"exchange_id": None}),

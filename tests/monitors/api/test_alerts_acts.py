@@ -39,7 +39,7 @@ async def test_a_label_that_is_wrong_names_its_field(tmp_path, about, status, de
 async def test_labels_of_unknown_exchanges_and_from_other_sites_are_refused(tmp_path):
     async with world(tmp_path) as w:
         sample = await w.add(0.9)
-        assert (await w.client.post("/api/exchanges/nobody/label", json=LABEL)).status_code == 404
+        assert (await w.client.post("/api/exchanges/unknown/label", json=LABEL)).status_code == 404
         headers = {"origin": "http://evil.example"}
         answer = await w.client.post(f"/api/exchanges/{sample.id}/label", json=LABEL, headers=headers)
         assert answer.status_code == 403

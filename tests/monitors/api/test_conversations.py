@@ -42,7 +42,7 @@ async def test_a_conversation_is_read_in_the_order_of_its_turns(tmp_path):
         turns = (await w.client.get("/api/conversations/c-1")).json()
         assert [(turn["turn"], turn["question"]) for turn in turns] == [(n, f"Question {n}?") for n in (1, 2, 3)]
         assert (await w.client.get("/api/conversations/c-1?app=desk")).status_code == 404
-        assert (await w.client.get("/api/conversations/nobody")).status_code == 404
+        assert (await w.client.get("/api/conversations/unknown")).status_code == 404
 
 
 async def test_a_conversation_without_a_score_has_no_worst_one(tmp_path):

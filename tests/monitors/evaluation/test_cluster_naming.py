@@ -35,7 +35,7 @@ class Naming:
 
     def __init__(self, tmp_path, answers, **how):
         self.store = SQLiteStore(tmp_path / "store.db")
-        self.judge = None if answers is None else Scripted({CLUSTER_NAME: answers})
+        self.judge = Scripted({CLUSTER_NAME: answers})
         self.now = [NOW]
         self.names = self.restarted(**how)
 
@@ -143,15 +143,14 @@ async def test_an_order_in_a_question_stays_inside_its_fence(tmp_path):
         assert "HACKED" not in prompt.system
 
 
-async def test_without_a_judge_or_a_budget_nothing_is_asked(tmp_path):
-    for number, (answers, allowed) in enumerate([(None, True), (by_words, False)]):
-        naming = Naming(tmp_path / str(number), answers, allowed=lambda allowed=allowed: allowed)
-        report = await naming.report()
-        await naming.names.tick()
-        assert not any(is_named for _, is_named in await naming.shown(report))
-        await naming.names.tick()
-        await naming.store.aclose()
-        assert naming.judge is None or naming.judge.asked == []
+async def test_without_a_budget_nothing_is_asked(tmp_path):
+    naming = Naming(tmp_path, by_words, allowed=lambda: False)
+    report = await naming.report()
+    await naming.names.tick()
+    assert not any(is_named for _, is_named in await naming.shown(report))
+    await naming.names.tick()
+    await naming.store.aclose()
+    assert naming.judge.asked == []
 
 
 async def test_a_failing_judge_is_asked_three_times(tmp_path):
