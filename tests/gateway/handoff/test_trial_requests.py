@@ -121,6 +121,27 @@ async def test_our_own_member_is_not_sent_on(tmp_path):
         assert json.loads(one.body) == BODY
 
 
+async def test_after_a_failure_large_requests_that_were_written_are_not_read_again(tmp_path, monkeypatch):
+    large = BODY | {"messages": [{"role": "user", "content": "x" * 600_000}]}
+    read, written = [], []
+
+    async def keep(requests, now, kept=Trials.keep):
+        written.append(len(requests))
+        if len(written) == 2:
+            raise EngineError("the disk is full")
+        return await kept(gateway.trials, requests, now)
+
+    async with Gateway(tmp_path, lambda _: lambda text: read.append(text) or text) as gateway:
+        await gateway.begin(trial())
+        monkeypatch.setattr(gateway.trials, "keep", keep)
+        with pytest.raises(EngineError):
+            await gateway.take(*((recording(n, large), sample(n)) for n in range(3)))
+        assert {exchange for _, exchange in await gateway.kept()} == {"x0"}
+        await gateway.requests.sync()
+        assert ({exchange for _, exchange in await gateway.kept()}, written) == ({"x0", "x1", "x2"}, [1, 1, 1, 1])
+        assert sum(len(text) == 600_000 for text in read) == 4
+
+
 @pytest.mark.parametrize(("coding", "packed"), [("gzip", gzip.compress), ("identity", bytes)])
 async def test_a_compressed_body_is_kept_unpacked(tmp_path, coding, packed):
     made = recording(body=packed(json.dumps(BODY).encode()), headers=[(b"Content-Encoding", coding.encode())])
