@@ -6,7 +6,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dashboards.web.views.alerts import prometheus_runbooks
+from dashboards import runbooks
 from gaugeway.cli.dashboards import dashboards, shipped
 from tests.dashboards.reading import FOLDER
 from tests.support.product import needs
@@ -96,7 +96,7 @@ def test_runbook_urls_are_those_of_the_page_at_its_public_address(tmp_path, monk
     result = run("out")
     assert (result.exit_code, result.stderr) == (0, "gaugeway: using ./gaugeway.toml\n")
     written = [*alerts_in(tmp_path / "out"), *expected_in(tmp_path / "out")]
-    assert {alert for alert, _ in alerts_in(tmp_path / "out")} == set(prometheus_runbooks())
+    assert {alert for alert, _ in alerts_in(tmp_path / "out")} == set(runbooks())
     for alert, annotations in written:
         assert annotations["runbook_url"] == f"https://quality.example/g/runbooks/{alert}.md"
     assert unit_tests_pass(tmp_path / "out")
