@@ -33,7 +33,7 @@ url = "{hook}"
 SIGNAL_RULES = """
 [[alerts.rules]]
 metric = "retriever_score"
-slo = 0.3
+slo = 0.4
 direction = "drop"
 
 [[alerts.rules]]
@@ -159,11 +159,7 @@ def fired(hook, **labels):
 def learn(app, signal):
     app.ask(LEARNED)
     mean = {"app": app.name, "signal": signal}
-    app.running.until(
-        lambda: app.running.value(app.running.monitors, "gaugeway_signal_n_eff", **mean) >= 20,
-        60,
-        what="the signals know what is usual",
-    )
+    app.until(lambda: app.running.value(app.running.monitors, "gaugeway_signal_n_eff", **mean) >= 20)
 
 
 def test_retriever_scores_that_fall_and_a_topic_without_documents_page_under_their_names(tmp_path):
@@ -180,7 +176,7 @@ def test_retriever_scores_that_fall_and_a_topic_without_documents_page_under_the
         assert {key: alert["labels"][key] for key in ("signal", "metric", "rule")} == {
             "signal": "retriever_score",
             "metric": "retriever_score",
-            "rule": "retriever_score-below-0.3",
+            "rule": "retriever_score-below-0.4",
         }
         assert alert["annotations"]["likely_cause"] == "retrieval"
         assert "scores of the retrieved passages" in alert["annotations"]["summary"]
