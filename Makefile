@@ -24,8 +24,8 @@ help:  ## Show this list
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch .venv/run $@
 
-demo: .venv/run  ## A scripted model, real retrieval, an injected regression and the alert that catches it (no key needed; SECONDS=90 limits it)
-	$(BIN)/gaugeway demo $(if $(SECONDS),--seconds $(SECONDS))
+demo: .venv/run  ## A scripted model, real retrieval, an injected regression and the alert that catches it (no key needed; SECONDS=90 limits it, KEEP=1 leaves the page open)
+	$(BIN)/gaugeway demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KEEP),--keep)
 
 test: .venv/dev  ## The tests that need nothing but Python, in parallel: minutes
 	$(BIN)/python -m pytest -n $(CORES) --dist loadfile -m "not full"

@@ -140,17 +140,20 @@ def _long_enough(_: click.Context, __: click.Parameter, seconds: float | None) -
     help=f"Stop after so many seconds, at least {MIN_DEMO_S}. [no limit]",
 )
 @click.option("--port", type=int, help="Traffic port. [a free one]")
-def demo(seconds: float | None, port: int | None) -> None:
+@click.option("--keep", is_flag=True, help="Keep the page open behind the alert, until Ctrl-C.")
+def demo(seconds: float | None, port: int | None, *, keep: bool) -> None:
     """Run a demo: scripted traffic, a drop, the alert. Needs no key and no network.
 
     It asks as fast as the machine scores: half a minute on an idle machine, some minutes on a busy one. Exit code: 0
     when the alert fired, 1 when not.
     """
+    if keep and seconds is not None:
+        raise click.UsageError("--keep has no end: leave --seconds out")
     from rich.console import Console  # noqa: PLC0415 - only here
 
     from gaugeway.demo.run import run_demo  # noqa: PLC0415
 
-    sys.exit(asyncio.run(run_demo(seconds, port, Console())))
+    sys.exit(asyncio.run(run_demo(seconds, port, Console(), keep=keep)))
 
 
 def _page() -> PageFactory:

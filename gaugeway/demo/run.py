@@ -122,8 +122,8 @@ class Traffic:
 class Demo:
     """One run of the demo."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, *, keep: bool = False) -> None:
+        self._console, self._keep = console, keep
         self._receiver = Receiver()
         self.progress = Progress()
 
@@ -158,9 +158,15 @@ class Demo:
         self._print("", "ALERT", *(f"  {line}" for line in alert_lines(self.progress)), "")
         self._print(
             f"Where to look: {_LOOK[self.progress.cause]}; see docs/how-to/respond-to-an-alert.md",
-            "The addresses above are gone now. Your own app: gaugeway serve --upstream https://api.openai.com/v1",
+            "Your own app: gaugeway serve --upstream https://api.openai.com/v1",
         )
-        return 0
+        if not self._keep:
+            self._print("The addresses above are gone now; --keep leaves the page open.")
+            return 0
+        self._print(f"Until Ctrl-C: {product.monitors}/alerts/{self.progress.described['fingerprint']}")
+        while True:
+            product.check()
+            await asyncio.sleep(_POLL_S)
 
     async def _act(self, product: Product, view: View) -> None:
         index = Index(handbook())
@@ -261,12 +267,13 @@ class Demo:
             self._console.print(Text(line), soft_wrap=True)
 
 
-async def run_demo(seconds: float | None, port: int | None, console: Console) -> int:
+async def run_demo(seconds: float | None, port: int | None, console: Console, *, keep: bool = False) -> int:
     """Show the whole product, within `seconds` if given; 0 when the alert fired, 1 (with the reason) when not.
 
-    `port` is the traffic port, None for a free one. However it ends, the child process ends with it.
+    `port` is the traffic port, None for a free one. With `keep` it goes on until it is stopped. However it ends, the
+    child process ends with it.
     """
-    demo = Demo(console)
+    demo = Demo(console, keep=keep)
     running = spawn(demo.run(port), name="demo")
     with _cancelled_by_sigterm(running):
         try:
@@ -275,6 +282,8 @@ async def run_demo(seconds: float | None, port: int | None, console: Console) ->
         except (asyncio.CancelledError, TimeoutError):
             running.cancel()
             await asyncio.wait([running])
+            if keep and demo.progress.alert is not None:
+                return 0
             if (this := asyncio.current_task()) is not None and this.cancelling():
                 raise  # Ctrl-C
             console.print(Text(_stopped(demo.progress, seconds if limit.expired() else None)), soft_wrap=True)

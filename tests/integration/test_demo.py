@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 
+import httpx
 import pytest
 from rich.console import Console
 
@@ -81,6 +82,26 @@ def test_the_fall_is_printed_until_the_alert_whose_headline_and_cause_are_the_en
     assert any(re.search(r"fired [\d.]+ s and \d+ scored answers after the index broke", line) for line in end)
     assert any("likely cause: retrieval. context_relevancy fell" in line for line in end)
     assert any(line.startswith("Where to look: at the index and the retriever") for line in end)
+
+
+def test_with_keep_the_page_shows_the_alert_until_the_demo_is_stopped(monkeypatch):
+    monkeypatch.setattr(run, "HEALTHY_SCORES", 40)
+    out = io.StringIO()
+
+    async def play():
+        going = spawn(run.run_demo(None, None, Console(file=out, width=200), keep=True), name="demo")
+        while not (kept := re.search(r"Until Ctrl-C: (\S+)", out.getvalue())):
+            assert not going.done(), out.getvalue()
+            await asyncio.sleep(0.2)
+        async with httpx.AsyncClient(timeout=60) as client:
+            page = await client.get(kept[1])
+        os.kill(os.getpid(), signal.SIGTERM)
+        return page, await going
+
+    page, code = asyncio.run(play())
+    assert code == 0, out.getvalue()
+    assert page.status_code == 200
+    assert "faithfulness" in page.text
 
 
 def test_questions_are_asked_only_as_fast_as_answers_are_scored(tmp_path):
