@@ -99,6 +99,8 @@ async def main() -> None:
 
 def shoot_all(tab: Tab, base: str, shown: dict[str, str], directory: Path) -> None:
     """Every view at every width in both schemes; what sticks out of the window and what the console says is printed."""
+    if "overview" in shown:
+        tab.open(f"{base}/", settle_s=READ_TWICE_S)
     for name, path in shown.items():
         for width in (390, 1024, 1440):
             for scheme in ("light", "dark"):

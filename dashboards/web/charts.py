@@ -122,8 +122,8 @@ class Frame(Struct, frozen=True, kw_only=True):
         """Yield the ticks of the time axis: time, the same as ISO text, and label."""
         for at in time_ticks(self.since, self.until):
             text = words.iso(at)
-            date, clock = text[5:10], text[11:16]
-            yield at, text, date if self.seconds > _DATES_FROM_S or clock == "00:00" else clock
+            clock = text[11:16]
+            yield at, text, words.day(at) if self.seconds > _DATES_FROM_S or clock == "00:00" else clock
 
 
 def sparkline(

@@ -174,6 +174,15 @@ def at(moment: float) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(text, shown)
 
 
+def day(moment: float) -> str:
+    """A day and month in UTC.
+
+    >>> day(1_760_000_000.5)
+    '9 Oct'
+    """
+    return f"{datetime.fromtimestamp(moment, UTC):%-d %b}"
+
+
 def weekday(moment: float, now: float) -> Markup:
     """A `<time>` element for a moment of the last days, in UTC; earlier ones have their date.
 

@@ -30,6 +30,7 @@ from monitors.alerting.slices import slice_words
 POLICY = "; ".join(
     [
         *("default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'"),
+        "font-src 'self'",
         *("form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'"),
     ]
 )

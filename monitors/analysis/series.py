@@ -46,9 +46,9 @@ MAX_READING = 8
 FRESH_S, RECENT_S, SETTLED_S, OLD_S = 10.0, 60.0, 2 * HOUR_S, 900.0
 """A step is read again after 10 s; after a minute if it ended 5 minutes before, after 15 if it ended 2 hours before."""
 _LATE_S = 300.0
-FEW_POINTS, PER_STEP = 40, 13
-"""Steps that are read first where nobody chose a step. The ones shown have about 13 effective scores each: more than
-the 10 that a mean needs."""
+FEW_POINTS, PER_STEP, CALM_STEPS, CALM = 40, 13, 24, 100
+"""Steps that are read first where nobody chose a step. The ones shown have about 13 effective scores each, more than
+the 10 that a mean needs; up to 100, where that leaves 24 steps: their intervals are narrow enough to see a change."""
 DAILY_FROM_S = 14 * 24 * HOUR_S
 """Longer ranges have daily steps, unless others are asked for: the stores have the sums of days beforehand."""
 READING_S = 0.2
@@ -143,7 +143,8 @@ def fitted(query: SeriesQuery, found: Series, points: int = USUAL_POINTS) -> Ser
     first = max(query.since, min(starts))
     since = first if first > (query.since + query.until) / 2 else query.since
     scored_s = min(query.until, max(starts) + query.step_s) - first
-    needed_s = PER_STEP * scored_s / max(1.0, found.groups[0].total.n_eff)
+    scores = max(1.0, found.groups[0].total.n_eff)
+    needed_s = max(PER_STEP, min(CALM, scores / CALM_STEPS)) * scored_s / scores
     step_s = max(needed_s, chosen_step(query.until - since, points=points))
     return replace_struct(query, since=since, step_s=next((step for step in STEPS_S if step >= step_s), query.step_s))
 

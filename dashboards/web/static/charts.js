@@ -19,9 +19,9 @@ const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 const AXIS = [
   [31536000, "{YYYY}", null, null, null, null, null, null, 1],
   [2419200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
-  [86400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
-  [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
-  [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
+  [86400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", "\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", "\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1],
 ];
 
 const charts = new Map();
@@ -301,7 +301,7 @@ class Chart {
     ctx.textAlign = "left";
     ctx.textBaseline = "bottom";
     let free = bbox.left;
-    ctx.strokeStyle = ctx.fillStyle = colours["--text"];
+    ctx.strokeStyle = ctx.fillStyle = colours["--quiet"];
     for (const { at, names } of this.releases()) {
       const x = Math.max(bbox.left, plot.valToPos(at, "x", true));
       ctx.beginPath();
@@ -350,7 +350,7 @@ class Chart {
     if (index === null || index === undefined) {
       words = this.answer.groups.length > 1
         ? `${this.answer.groups.length} groups`
-        : `${!this.answer.complete ? "Read so far: " : this.answer.groups[0]?.total.mean != null ? "Whole range: mean " : ""}${this.said(this.answer.groups[0]?.total, this.answer.since)}`;
+        : `${!this.answer.complete ? "Read so far: " : this.answer.groups[0]?.total.mean != null ? "Whole range: " : ""}${this.said(this.answer.groups[0]?.total, this.answer.since)}`;
     } else {
       const from = this.answer.since + index * step;
       const date = this.answer.until - this.answer.since > 86400 || step >= 86400;

@@ -26,6 +26,7 @@ function remember(storage, name, value) {
 // Time zone. Texts come from the server in UTC; `data-utc` keeps them.
 const ZONE = "gaugeway-zone";
 const SHAPE = /^(?:(\d{4}-)?(\d\d-\d\d))?[ T]?(\d\d:\d\d)?(:\d\d)?(?: ?UTC|Z)?$/;
+const NAMED = /^(?:([A-Z][a-z]{2})|\d\d [A-Z][a-z]{2}) \d\d:\d\d$/;
 let local = remembered("localStorage", ZONE) === "local";
 
 function two(number) {
@@ -39,6 +40,8 @@ function zoneName(at) {
 
 // The same parts of the time as the server's text has, in the local zone; null for a text of another shape.
 function inZone(text, at) {
+  const named = NAMED.exec(text.trim());
+  if (named) return `${at.toLocaleDateString("en-GB", named[1] ? { weekday: "short" } : { day: "2-digit", month: "short" })} ${two(at.getHours())}:${two(at.getMinutes())}`;
   const shape = SHAPE.exec(text.trim());
   if (!shape || !shape[3] || Number.isNaN(at.getTime())) return null;
   const [, year, day, , seconds] = shape;

@@ -20,7 +20,7 @@ from msgspec.structs import replace as replace_struct
 from dashboards.web.addresses import APPS, address_with, app_page, fits_in_path
 from dashboards.web.app_readings import HeatMapReader, TrafficReader, drawn
 from dashboards.web.charts import Dot, Line, Mark, bars, sparkline, timeline
-from dashboards.web.format import duration, iso, number, shortened
+from dashboards.web.format import day, duration, iso, number, shortened
 from dashboards.web.quality_matrix import ORDER, RECENT_PART, Trend, Watches, trend_between
 from dashboards.web.site import Page, Site
 from dashboards.web.toolbar import TimeRange, address, time_range
@@ -55,7 +55,7 @@ MAX_TABLE_ROWS = 48
 """Latest steps in the table behind a chart; the API has all."""
 READING_S = 0.2
 """How long a view waits for the store; the browser asks again for what is incomplete."""
-HEIGHT = 240
+HEIGHT = 220
 LEAST_DOTS = 2
 """Means of a chart: a single dot shows less than the number beside it."""
 MARKS, LABEL = 4, 34
@@ -325,14 +325,14 @@ def volume(query: SeriesQuery, group: SeriesGroup | None, seconds: float) -> Mar
     if group is None:
         return Markup("")
     counts = {round(point.at / query.step_s): point.n for point in group.points}
-    bounds = [iso(index * query.step_s) for index in (*query.steps, query.steps.stop)]
-    words = [bound[5:10] if seconds > MANY_DAYS_S else bound[11:16] for bound in bounds]
+    bounds = [index * query.step_s for index in (*query.steps, query.steps.stop)]
+    words = [day(bound) if seconds > MANY_DAYS_S else iso(bound)[11:16] for bound in bounds]
     return bars(
         [counts.get(index, 0) for index in query.steps],
         title=f"Scores of {query.metric} by {duration(query.step_s)}",
         desc=f"{group.n} in all, at most {max(counts.values(), default=0)}",
         edges=words,
-        times=bounds,
+        times=[iso(bound) for bound in bounds],
     )
 
 

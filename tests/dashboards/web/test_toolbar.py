@@ -7,6 +7,7 @@ from importlib.resources import files
 
 import pytest
 
+from dashboards.web.templating import assets
 from dashboards.web.toolbar import ALIASES, MAX_APPS, PLACES, VIEWS, app_address, between, time_range, toolbar
 from tests.support.pages import world
 
@@ -14,9 +15,11 @@ NOW = 1_790_000_000.0
 VENDORED = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "inter.woff2": "3100e775e8616cd2611beecfa23a4263d7037586789b43f035236a2e6fbd4c62",
+    "inter.LICENSE.txt": "3b0a5fca3d17942cde889069889dedbbbd075e9b599968c82a95f4d944e9b345",
     "uPlot.LICENSE.txt": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
-"""Files of uPlot 1.6.32 as npm has them."""
+"""Files of uPlot 1.6.32 and @fontsource-variable/inter 5.3.0 as npm has them."""
 
 
 def bar(path="/explore", params=(), *, shown=None, apps=()):
@@ -25,9 +28,14 @@ def bar(path="/explore", params=(), *, shown=None, apps=()):
 
 
 @pytest.mark.parametrize("name", VENDORED)
-def test_the_chart_library_is_the_released_one(name):
+def test_files_of_others_are_the_released_ones(name):
     content = (files("dashboards.web") / "static" / name).read_bytes()
     assert hashlib.sha256(content).hexdigest() == VENDORED[name]
+
+
+def test_the_style_sheet_names_the_font_as_browsers_may_keep_it():
+    shown = assets()
+    assert f"inter.woff2?v={shown['inter.woff2'].version}" in shown["page.css"].content.decode()
 
 
 def test_every_link_keeps_the_other_parameters():
