@@ -29,16 +29,16 @@ def number(value: float | None, digits: int = 2) -> str:
     >>> number(0.91234), number(None)
     ('0.91', '-')
     """
-    return UNKNOWN if value is None else f"{value:.{digits}f}"
+    return UNKNOWN if value is None else f"{value:z.{digits}f}"
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:
     """An interval, "low to high".
 
-    >>> interval(0.88, 0.94)
-    '0.88 to 0.94'
+    >>> interval(0.88, 0.94), interval(-0.001, 0.03)
+    ('0.88 to 0.94', '0.00 to 0.03')
     """
-    return UNKNOWN if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
+    return UNKNOWN if low is None or high is None else f"{low:z.{digits}f} to {high:z.{digits}f}"
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -101,14 +101,14 @@ def signed(value: float | None, digits: int = 2) -> str:
 
 
 def usd(value: float | None) -> str:
-    """An amount in USD; four decimals below 1.
+    """An amount in USD; four decimals below 0.10.
 
-    >>> usd(12.5), usd(0.00123), usd(0.0)
-    ('12.50 USD', '0.0012 USD', '0.00 USD')
+    >>> usd(12.5), usd(0.62), usd(0.00123), usd(0.0)
+    ('12.50 USD', '0.62 USD', '0.0012 USD', '0.00 USD')
     """
     if value is None:
         return UNKNOWN
-    return f"{value:.4f} USD" if 0.0 < abs(value) < 1.0 else f"{value:.2f} USD"
+    return f"{value:.4f} USD" if 0.0 < abs(value) < 0.1 else f"{value:.2f} USD"  # noqa: PLR2004 - smaller ones need more digits
 
 
 def duration(seconds: float | None) -> str:

@@ -354,9 +354,9 @@ async def test_decisions_the_llm_and_both_together_stand_side_by_side(tmp_path):
         assert anchor["covariate"] == name
         assert f"{anchor['alone_low']:.2f} to {anchor['alone_high']:.2f}" == alone[3]
         assert f"{anchor['ci_low']:.2f} to {anchor['ci_high']:.2f}" == both[3]
-        assert decided[5:] == ["0.1200 USD", "0.1500 USD"], "a call is for both metrics, whichever paid"
-        assert alone[5:] == ["0.6000 USD", "3.00 USD"]
-        assert both[5:] == ["0.7200 USD", "0.9000 USD"]
+        assert decided[5:] == ["0.12 USD", "0.15 USD"], "a call is for both metrics, whichever paid"
+        assert alone[5:] == ["0.60 USD", "3.00 USD"]
+        assert both[5:] == ["0.72 USD", "0.90 USD"]
         assert (api[name]["usd_window"], api[name]["usd_per_1000"]) == pytest.approx((0.12, 0.15))
         apart = rows[name, "decisions \u2212 LLM"]
         assert apart[1] == "200"

@@ -145,9 +145,9 @@ async def test_the_judges_cost_budget_and_savings_are_added_up(tmp_path):
         w.instruments.judge_budget_spent.set(0.75)
         w.instruments.judge_budget_factor.set(0.4)
         page = await w.page("/pipeline")
-    assert "Responses 2judge-1 Cost 0.7500 USDat the configured prices" in page.words
-    assert "Saved by the cache 0.1000 USD50 % of lookups hit" in page.words
-    assert "Spent today 0.7500 USDof 1.50 USD" in page.words
+    assert "Responses 2judge-1 Cost 0.75 USDat the configured prices" in page.words
+    assert "Saved by the cache 0.10 USD50 % of lookups hit" in page.words
+    assert "Spent today 0.75 USDof 1.50 USD" in page.words
     assert "Sampling factor 0.40" in page.words
     assert "j timeout 1" in page.words
     (bar,) = [drawing for drawing in page.all("svg") if "budget" in drawing.get("aria-label", "")]
