@@ -302,7 +302,7 @@ def test_what_explains_a_word_is_shown_with_the_keyboard_and_the_pointer(tmp_pat
     text = "document.querySelector('#tip:popover-open')?.textContent ?? ''"
 
     def visit(tab, base, _, soon, w):
-        tab.open(f"{base}/pipeline")
+        tab.open(f"{base}/settings")
         title = tab.run("document.querySelector('button.tip').title")
         assert title
         tab.run("document.querySelector('main').focus()")
