@@ -222,6 +222,11 @@ def test_times_are_local_when_asked_for_and_stay_so(tmp_path):
         expected = "(at => new Date(at.getTime() + 9 * 3600e3).toISOString().slice(0, 19).replace('T', ' '))"
         assert tab.run(f"{time_}.textContent").startswith(tab.run(f"{expected}(new Date({time_}.dateTime))"))
         assert "local (Asia/Tokyo)" in tab.run("document.querySelector('footer').textContent")
+        tab.open(f"{base}/")
+        clock = "new Date(one.dateTime).toLocaleTimeString('en-GB', {hour: '2-digit', minute: '2-digit'})"
+        shown, hour = tab.run(f"(one => [one.textContent, {clock}])(document.querySelector('#banner time'))")
+        assert shown[:1].isalpha()
+        assert shown.endswith(hour)
         opened(tab, base)
         assert tab.run("document.documentElement.dataset.zone") == "local"
         assert tab.run("document.getElementById('zone-switch').getAttribute('aria-pressed')") == "true"
