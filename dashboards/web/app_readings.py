@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
+from typing import TypeAlias
 
 from cachetools import LRUCache, TTLCache
 from markupsafe import Markup
@@ -20,7 +22,7 @@ from gaugeway.runtime.tasks import spawn
 from gaugeway.storage.engines.failures import Unsupported
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from gaugeway.storage.stores.rollup_windows import hundredths
-from monitors.analysis.series import lifetime
+from monitors.analysis.series import HELD_S, lifetime
 from monitors.statistics.confidence_sequence import student
 
 EXCHANGES, AT_ONCE = 600, 100
@@ -152,9 +154,15 @@ MAX_COLUMNS = 5_000
 """Columns that are kept."""
 PER_COLUMN = 200
 """Latest scores of a column that are read where the store makes no histograms."""
+COLUMNS_AT_ONCE = 4
+"""Columns that are read at once."""
 HOUR_S, DAY_S = 3600.0, 86_400.0
 FINE_RANGE_S, FINE_S, FINE_COLUMNS = 6 * HOUR_S, (60.0, 300.0, 900.0), 72
 """Ranges of up to six hours have short columns, of these lengths, and up to about 72 of them."""
+
+
+_Key: TypeAlias = tuple[str, str, float, int]
+"""App, metric, and length and place of a column."""
 
 
 class Column(Struct, frozen=True, kw_only=True):
@@ -191,53 +199,61 @@ def column_seconds(seconds: float) -> float:
 
 
 class HeatMapReader:
-    """Reads heat maps; columns are kept as long as the steps of a series."""
+    """Reads heat maps; columns are kept as long as the steps of a series. Who asks again does not begin again."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], float] = time.time, running: set[asyncio.Task[None]] | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._known: LRUCache[tuple[str, str, float, int], tuple[float, Column, bool]] = LRUCache(MAX_COLUMNS)
+        self._running = set() if running is None else running
+        self._known: LRUCache[_Key, tuple[float, Column, bool]] = LRUCache(MAX_COLUMNS)
+        self._tasks: dict[_Key, asyncio.Task[None]] = {}
 
     async def read(self, app: str, metric: str, since: float, until: float, within_s: float) -> HeatMap:
-        """Read the heat map of a metric, the latest column first, for about `within_s` seconds."""
+        """Return the columns read by now, the latest ones, after at most about `within_s` seconds. Reading goes on."""
         length = column_seconds(until - since)
-        deadline = time.monotonic() + within_s
-        columns: list[Column] = []
-        complete, sampled = True, False
-        for index in range(math.ceil(until / length) - 1, math.floor(since / length) - 1, -1):
-            found = self._fresh((app, metric, length, index))
-            if found is None:
-                left = deadline - time.monotonic()
-                found = await self._load((app, metric, length, index), left) if left > 0.0 else None
-            if found is None:
-                complete = False
-                break
-            columns.append(found[0])
-            sampled = sampled or found[1]
-        return HeatMap(columns=columns[::-1], complete=complete, sampled=sampled)
+        places = range(math.ceil(until / length) - 1, math.floor(since / length) - 1, -1)
+        keys = [(app, metric, length, index) for index in places]
+        if any(self._held(key, 0.0) is None for key in keys):
+            if (task := self._tasks.get(keys[-1])) is None and len(self._tasks) < MAX_READING:
+                task = self._tasks[keys[-1]] = spawn(self._load_all(keys), name="reading a heat map")
+                self._running.add(task)
+                task.add_done_callback(lambda _: self._tasks.pop(keys[-1], None))
+                task.add_done_callback(self._running.discard)
+            if task is not None and (await asyncio.wait([task], timeout=within_s))[0]:
+                task.result()
+        columns = [found for found in takewhile(bool, (self._held(key, HELD_S) for key in keys)) if found]
+        return HeatMap(
+            columns=[column for column, _ in columns[::-1]],
+            complete=len(columns) == len(keys),
+            sampled=any(sampled for _, sampled in columns),
+        )
 
-    def _fresh(self, key: tuple[str, str, float, int]) -> tuple[Column, bool] | None:
+    def _held(self, key: _Key, more_s: float) -> tuple[Column, bool] | None:
         if (known := self._known.get(key)) is None:
             return None
         read_at, column, sampled = known
-        held = lifetime(read_at - column.at - column.seconds)
+        held = lifetime(read_at - column.at - column.seconds) + more_s
         return (column, sampled) if self._clock() - read_at < held else None
 
-    async def _load(self, key: tuple[str, str, float, int], left: float) -> tuple[Column, bool] | None:
+    async def _load_all(self, keys: Sequence[_Key]) -> None:
+        for start in range(0, len(keys), COLUMNS_AT_ONCE):
+            some = keys[start : start + COLUMNS_AT_ONCE]
+            await asyncio.gather(*(self._load(key) for key in some if self._held(key, 0.0) is None))
+
+    async def _load(self, key: _Key) -> None:
         app, metric, length, index = key
         now, start = self._clock(), index * length
         query = Query(since=start, until=start + length, app=app, metric=metric)
         try:
-            found = await self._store.spread(query, "model", left)  # counted by model beforehand, without a question
+            found = await self._store.spread(query, "model")  # counted by model beforehand, without a question
         except Unsupported:
             latest = replace(query, outcome="score", order="newest", limit=PER_COLUMN)
             column, sampled = _of_points(start, length, await self._store.series(latest)), True
         else:
-            if not found.complete:
-                return None
             column, sampled = _of_histograms(start, length, found.parts), False
         self._known[key] = now, column, sampled
-        return column, sampled
 
 
 def _of_histograms(at: float, seconds: float, parts: Sequence[ScoreHistogram]) -> Column:

@@ -74,7 +74,7 @@ class Site:
     grace_s: float = GRACE_S
     stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     reading: set[asyncio.Task[None]] = field(default_factory=set, init=False)
-    """Views that are being read for browsers that have their frame."""
+    """Views, and parts of them, that are being read for browsers that have the rest."""
 
     def __post_init__(self) -> None:
         token = self.config.monitors.token
@@ -208,6 +208,7 @@ class Site:
     def stop(self) -> None:
         """Close the event streams and stop reading views, which would otherwise delay the shutdown."""
         self.stopping.set()
+        self.series.stop()
         for task in (*self.reading,):
             task.cancel()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
@@ -41,11 +41,16 @@ MAX_YOUNG_STREAMS = 300
 """Of a shorter step, of which the overview reads more."""
 MAX_REMEMBERED = 50_000
 """Sums that are kept, of all steps together."""
-MAX_READING = 8
+MAX_STEPS = 5_000  # internal bound: names of metrics of each, a tenth of the sums
+"""Steps of an app of which it is known what metrics have scores in them."""
+MAX_READING = 16
 """Steps that are read at once, of all requests together."""
 FRESH_S, RECENT_S, SETTLED_S, OLD_S = 10.0, 60.0, 2 * HOUR_S, 900.0
 """A step is read again after 10 s; after a minute if it ended 5 minutes before, after 15 if it ended 2 hours before."""
 _LATE_S = 300.0
+HELD_S = 120.0
+"""A step that is to be read again is shown for so long while that goes on: a busy machine may take longer than 10 s to
+read all steps of a view, which would then never be complete."""
 FEW_POINTS, PER_STEP, CALM_STEPS, CALM = 40, 13, 24, 100
 """Steps that are read first where nobody chose a step. The ones shown have about 13 effective scores each, more than
 the 10 that a mean needs; up to 100, where that leaves 24 steps: their intervals are narrow enough to see a change."""
@@ -193,16 +198,25 @@ class SeriesReader:
         self._known: LRUCache[_Key, tuple[float, Sequence[Summary]]] = LRUCache(
             MAX_REMEMBERED, getsizeof=lambda read: 1 + len(read[1])
         )
+        self._over: LRUCache[_Key, tuple[float, Collection[str]]] = LRUCache(MAX_STEPS)
         self._reading: dict[_Key, asyncio.Task[None]] = {}
         self._reading_all: dict[float, asyncio.Task[None]] = {}
+
+    def stop(self) -> None:
+        """Stop reading: the store is about to be closed."""
+        for task in (*self._reading.values(), *self._reading_all.values()):
+            task.cancel()
 
     async def read(self, query: SeriesQuery, within_s: float = READING_S) -> Series:
         """Read a series, the latest steps first, for at most about `within_s` seconds. Raises the store's errors."""
         deadline = time.monotonic() + within_s
         parts: dict[str, list[tuple[float, Summary]]] = {}
         read_since, complete = query.steps.stop * query.step_s, True
-        for index in reversed(query.steps):
-            key = _Key(query.app, query.metric, query.by, query.step_s, index)
+        keys = [_Key(query.app, query.metric, query.by, query.step_s, index) for index in reversed(query.steps)]
+        for key in keys:  # what this request has no time for, the next one finds
+            if self._fresh(key) is None and not self._begin(key):
+                break
+        for key in keys:
             found = await self._step(key, deadline)
             if found is None:
                 complete = False
@@ -263,26 +277,43 @@ class SeriesReader:
             await self._load(key)
 
     async def _step(self, key: _Key, deadline: float) -> Sequence[Summary] | None:
-        """The sums of a step; None if they were not read by the deadline, which may happen later."""
+        """The sums of a step; those of before if they are not read again by the deadline, None if there are none.
+
+        Reading goes on after the deadline.
+        """
         while (found := self._fresh(key)) is None:
-            left = deadline - time.monotonic()
-            if left <= 0.0:
+            held, left = self._fresh(key, HELD_S), deadline - time.monotonic()
+            if left <= 0.0 and held is None:
                 return None
-            if key not in self._reading and len(self._reading) < MAX_READING:
-                task = self._reading[key] = spawn(self._load(key), name="reading a series")
-                task.add_done_callback(lambda _, key=key: self._reading.pop(key, None))  # type: ignore[misc]  # bound now
-            mine = self._reading.get(key)
+            mine = self._begin(key)
+            if left <= 0.0:
+                return held
             waiting = [mine] if mine is not None else list(self._reading.values())
             done, _ = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if mine is not None and mine in done:
                 mine.result()
         return found
 
-    def _fresh(self, key: _Key) -> Sequence[Summary] | None:
+    def _begin(self, key: _Key) -> asyncio.Task[None] | None:
+        """Return what reads a step, begun before or now; None while too many are being read."""
+        name = replace(key, metric="") if self._is_over(key) else key
+        if name not in self._reading and len(self._reading) < MAX_READING:
+            task = self._reading[name] = spawn(self._load(key), name="reading a series")
+            task.add_done_callback(lambda _: self._reading.pop(name, None))
+        return self._reading.get(name)
+
+    def _fresh(self, key: _Key, more_s: float = 0.0) -> Sequence[Summary] | None:
         read = self._known.get(key)
         if read is None:
-            return None
-        return read[1] if self._clock() - read[0] < lifetime(read[0] - key.end) else None
+            read_at, metrics = self._over.get(replace(key, metric=""), (0.0, (key.metric,)))
+            if key.metric in metrics:
+                return None
+            read = read_at, ()  # it has no score in a step of which all metrics were read
+        return read[1] if self._clock() - read[0] < lifetime(read[0] - key.end) + more_s else None
+
+    def _is_over(self, key: _Key) -> bool:
+        """Whether a step is read for all metrics at once."""
+        return key.step_s >= HOUR_S and key.end < self._clock() - SETTLED_S
 
     async def _load(self, key: _Key) -> None:
         now = self._clock()
@@ -293,8 +324,7 @@ class SeriesReader:
             found = await self.store.summary(Query(since=key.start, until=key.end))
             self._known[key] = now, largest(found, MAX_STREAMS if key.step_s >= HOUR_S else MAX_YOUNG_STREAMS)
             return
-        whole = key.step_s >= HOUR_S and key.end < now - SETTLED_S
-        query = Query(since=key.start, until=key.end)
+        query, whole = Query(since=key.start, until=key.end), self._is_over(key)
         if not whole:
             query = replace(query, app=key.app, metric=key.metric)
         found = await self.store.summary(query, key.by)
@@ -304,6 +334,8 @@ class SeriesReader:
                 of_app.setdefault(summary.metric, []).append(summary)
         for metric, some in of_app.items():
             self._known[replace(key, metric=metric)] = now, largest(some, MAX_SLICES)
+        if whole:
+            self._over[replace(key, metric="")] = now, frozenset(of_app)
 
 
 def estimated_point(at: float, sums: WeightedSums, *, effect: float = 1.0, over: bool = True) -> SeriesPoint:

@@ -24,6 +24,7 @@ from zlib import crc32
 import httpx
 import msgspec
 
+from gaugeway.demo import model_judge
 from gaugeway.demo.model_judge import Block, fenced
 from monitors.alerting.stream import Case
 from tests.support.in_thread import in_thread
@@ -119,8 +120,11 @@ class Script:
         self.judged += 1
         system, user = (message["content"] for message in body["messages"])
         blocks = fenced(user)
+        question = next((one.text for one in blocks if one.name == "question"), None)
+        if question is None:  # no judgement of an answer: what is to be given a name, for instance
+            said = [("system", system), ("user", user)]
+            return model_judge.judge(model_judge.task_of(said) or "", said)
         contexts = [one for one in blocks if one.name == "context"]
-        question = next(one.text for one in blocks if one.name == "question")
         if system.startswith("Task: context_statements"):
             topic = next(one for one in TOPICS if one in question)
             return {"contexts": [self._statements(one, topic) for one in contexts]}

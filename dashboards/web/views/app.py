@@ -339,7 +339,7 @@ def volume(query: SeriesQuery, group: SeriesGroup | None, seconds: float) -> Mar
 def app_handlers(site: Site) -> list[Any]:
     """The handlers of `/apps` and `/apps/{app}`."""
     traffic = TrafficReader(site.insight.store)
-    heat = HeatMapReader(site.insight.store, site.clock)
+    heat = HeatMapReader(site.insight.store, site.clock, site.reading)
 
     @get(APPS)
     async def apps(request: Page, app: FromQuery[str] = "") -> Template | Redirect:

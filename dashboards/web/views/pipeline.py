@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import time
 from collections import Counter
@@ -213,11 +214,13 @@ def pipeline_handlers(site: Site) -> list[Any]:
         now = site.clock()
         chosen = time_range(request.query_params, now)
         since, until = whole_buckets(chosen.since, min(chosen.until, now), now)
-        series = await own(site.registry)
-        answers = await site.ask_gateways()
-        counted = await site.counts.outcomes(since, until, app or None)
-        stored = await site.insight.store.outcomes(Query(since=since, until=until, app=app or None))
-        about = await site.insight.status()
+        series, answers, counted, stored, about = await asyncio.gather(
+            own(site.registry),
+            site.ask_gateways(),
+            site.counts.outcomes(since, until, app or None),
+            site.insight.store.outcomes(Query(since=since, until=until, app=app or None)),
+            site.insight.status(),
+        )
         return site.render(
             request,
             "pipeline.html",

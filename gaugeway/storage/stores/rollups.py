@@ -18,6 +18,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -43,6 +44,8 @@ MOST_TAGS = 16
 """Tags by which one process keeps sums: names of tags come from the outside."""
 MOST_SPANS = 1000  # internal bound: days of one query, by the clock of whoever asks
 """More than years of days: then some clock was wrong, and the sums of mostly empty days would be made for hours."""
+AT_ONCE, ROWS = 8, 20_000  # internal bound: others who read wait for so much at most
+"""Spans that are added up at once, and about how many rows one look reads, of an hour at least."""
 STEP_S, LEAST_S, LOOK_S = 300.0, 60.0, 0.05
 """What is read at once beforehand: the first time, the least, and how many seconds it may take."""
 _VERSIONS = "model", "prompt"
@@ -101,7 +104,8 @@ class Rollups:
         self._kept = kept
         self._rows = rows
         self._clock = clock
-        self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._making: WeakValueDictionary[tuple[str, Span], asyncio.Lock] = WeakValueDictionary()
+        self._at_once, self._step_s = AT_ONCE, dict[str, float]()
         self._tags: set[str] = set()
         self._counting: dict[str, asyncio.Task[Any]] = {}
 
@@ -171,8 +175,8 @@ class Rollups:
         Of the days in which the usual windows begin the hours, too: there are none of days that were written at once.
         `rows` reads on a connection of its own.
         """
-        slow = copy(self)
-        slow._rows = _Leisurely(rows)  # noqa: SLF001 - itself
+        slow = copy(self)  # whoever asks in the meantime does not wait for it
+        slow._rows, slow._at_once, slow._making = _Leisurely(rows), 1, WeakValueDictionary()  # noqa: SLF001 - itself
         held = await self._held()
         for query in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
             await slow.summary(query)
@@ -254,39 +258,61 @@ class Rollups:
         return found
 
     async def _made(self, kind: _Kind[S], missing: Sequence[Span]) -> Mapping[Span, list[S]]:
-        """Add up what is missing, an hour at a time so that others who read wait for a moment only."""
+        """Add up what is missing, a few spans at once: on a busy machine each look at the store waits for its turn."""
         found: dict[Span, list[S]] = {}
-        for span in missing:
-            async with self._making[kind.name]:
-                found |= await self._known(kind, [span])  # somebody else may have been faster
-                if span in found:
-                    continue
-                mark = uuid.uuid4().hex
-                with suppress(EngineError):  # then nothing is kept: reading goes on with a full disk too
-                    await self._kept.announce_sums(span, kind.name, mark)
-                parts: list[S] = []
-                for since, until in span.hours:
-                    parts += await kind.read(Query(since=since, until=until))
-                found[span] = kind.add(parts)
-                sums = msgspec.json.encode(found[span]).decode()
-                with suppress(EngineError):
-                    await self._kept.keep_sums(span, kind.name, mark, sums)
+        for start in range(0, len(missing), self._at_once):
+            some = missing[start : start + self._at_once]
+            found |= zip(some, await asyncio.gather(*(self._made_once(kind, span) for span in some)), strict=True)
+        return found
+
+    async def _made_once(self, kind: _Kind[S], span: Span) -> list[S]:
+        lock = self._making.setdefault((kind.name, span), asyncio.Lock())
+        waited = lock.locked()
+        async with lock:
+            if waited and (known := await self._known(kind, [span])):
+                return known[span]
+            mark = uuid.uuid4().hex
+            with suppress(EngineError):  # then nothing is kept: reading goes on with a full disk too
+                await self._kept.announce_sums(span, kind.name, mark)
+            found = kind.add(await self._parts(kind, span))
+            with suppress(EngineError):
+                await self._kept.keep_sums(span, kind.name, mark, msgspec.json.encode(found).decode())
+            return found
+
+    async def _parts(self, kind: _Kind[S], span: Span) -> list[S]:
+        """The sums of parts of a span that have about `ROWS` each, so that others who read wait for a moment only.
+
+        Their number counts, not how long they took: on a busy machine that says little about them.
+        """
+        found: list[S] = []
+        at, end = float(span.start), float(span.start + span.seconds)
+        while at < end:
+            step_s = self._step_s.get(kind.name, HOUR_S)
+            some = await kind.read(Query(since=at, until=min(at + step_s, end)))
+            at += step_s
+            found += some
+            rows = sum(part.n for part in some)
+            if at <= end or rows > ROWS:  # a shorter look says nothing about longer ones
+                took = rows / ROWS
+                self._step_s[kind.name] = next_step(step_s, took, quick_s=0.5, least_s=HOUR_S, most_s=DAY_S)
         return found
 
 
-def _beforehand(since: float, now: float) -> Iterable[Query]:
-    """What is added up before anybody asks, a day at most at a time, so that little of it is in memory at once.
+def _beforehand(since: float, now: float) -> Sequence[Query]:
+    """What is added up before anybody asks, the latest first, a day at most at a time: little is in memory at once.
 
     Whole hours that are over: of others nothing is kept, their rows would be read in vain.
     """
     over = math.floor((now - SETTLED_S) / HOUR_S) * HOUR_S
     since = max(since, over - MOST_SPANS * DAY_S)
+    found = []
     for start, end in [(since, over), *((now - days * DAY_S, now - (days - 1) * DAY_S) for days in _WINDOWS)]:
         begin, until = math.ceil(max(start, since) / HOUR_S) * HOUR_S, min(math.floor(end / HOUR_S) * HOUR_S, over)
         while begin < until:
             midnight = begin // DAY_S * DAY_S + DAY_S
-            yield Query(since=float(begin), until=float(min(midnight, until)))
+            found.append(Query(since=float(begin), until=float(min(midnight, until))))
             begin = midnight
+    return found[::-1]
 
 
 def _narrowed(sums: Iterable[S], query: Query) -> list[S]:

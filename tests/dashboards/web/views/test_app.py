@@ -165,14 +165,17 @@ def heat(tmp_path, scores, since, until, within_s=60.0):
     """The heat map of (at, value, rate)."""
 
     async def main():
-        store = SQLiteStore(tmp_path / "store.db")
+        store, running = SQLiteStore(tmp_path / "store.db"), set()
         for index, (at, value, rate) in enumerate(scores):
             sample = Sample(id=f"x{index}", started_at=at, app="shop")
             one = Evaluation(sample_id=sample.id, metric="m", version="1", outcome=Score(value), rate=rate)
             await store.add(sample, [one])
         try:
-            return await HeatMapReader(store, lambda: NOW).read("shop", "m", since, until, within_s)
+            return await HeatMapReader(store, lambda: NOW, running).read("shop", "m", since, until, within_s)
         finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
             await store.aclose()
 
     return asyncio.run(main())
