@@ -7,6 +7,7 @@ import random
 import time
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from gaugeway.records import Alert, Evaluation, Finding, Sample, Score
 from gaugeway.settings.shared import Rule
@@ -320,7 +321,7 @@ class Slow:
     def __init__(self):
         self.go, self.asked = asyncio.Event(), 0
 
-    async def summary(self, query):
+    async def summary(self, query, by=""):
         await self.go.wait()
         self.asked += 1
         return [Summary(app="a", metric="m", failed=0, **SUMS)]
@@ -351,3 +352,44 @@ async def test_an_hour_that_is_over_is_not_read_again_and_the_present_one_is():
     now[0] += 1000.0
     await reader.recent(HOUR, 24, 5.0)
     assert (again, store.asked - 24 - again) == (2, 24)
+
+
+async def test_a_step_that_is_to_be_read_again_is_shown_meanwhile_and_not_for_long():
+    store, now = Slow(), [1e6 * HOUR + 1.0]
+    store.go.set()
+    reader, asked = SeriesReader(store, clock=lambda: now[0]), query(since=now[0] - DAY, until=now[0], step_s=HOUR)
+    asked = replace_struct(asked, app="a", metric="m")
+    assert (await reader.read(asked, 5.0)).complete
+    store.go.clear()
+    now[0] += 20.0
+    held = await reader.read(asked, 0.01)
+    now[0] += 2 * series.HELD_S
+    late = await reader.read(asked, 0.01)
+    store.go.set()
+    assert held.complete
+    assert not late.complete
+    assert (await reader.read(asked, 5.0)).complete
+
+
+async def test_what_a_request_had_no_time_for_is_there_for_the_next_one():
+    store = Slow()
+    reader, asked = SeriesReader(store, clock=lambda: NOW), query(since=NOW - 10 * HOUR, until=NOW, step_s=HOUR)
+    asked = replace_struct(asked, app="a", metric="m")
+    assert not (await reader.read(asked, 0.01)).complete
+    store.go.set()
+    await asyncio.gather(*reader._reading.values())  # noqa: SLF001 - what goes on without a request
+    assert (await reader.read(asked, 0.01)).complete
+
+
+async def test_all_metrics_of_an_app_share_the_reading_of_hours_that_are_over(tmp_path):
+    async with store_in(tmp_path) as store:
+        await fill(store, 200)
+        counting = Counting(store)
+        reader = SeriesReader(counting, clock=lambda: NOW)
+        names = ["faithfulness", *(f"rare_{number}" for number in range(5))]
+        until = NOW - 3 * HOUR
+        some = [query(metric=name, step_s=HOUR, until=until) for name in names]
+        found = await asyncio.gather(*(reader.read(one, 60.0) for one in some))
+    assert all(one.complete for one in found)
+    assert [bool(one.groups) for one in found] == [True] + [False] * 5
+    assert len(counting.asked) == len(some[0].steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from itertools import pairwise
@@ -403,3 +404,31 @@ async def test_without_an_anchor_there_is_no_table_of_tiers(tmp_path):
         await w.drop(good=30, bad=0)
         page = await w.page("/apps/shop")
     assert "Decisions and LLM judge" not in page.words
+
+
+async def test_a_heat_map_that_takes_long_is_read_between_requests_and_stays(tmp_path):
+    now, go, running = [NOW], asyncio.Event(), set()
+    async with contextlib.aclosing(SQLiteStore(tmp_path / "store.db")) as store:
+        sample = Sample(id="x", started_at=NOW - HOUR, app="shop")
+        score = Evaluation(sample_id=sample.id, metric="m", version="1", outcome=Score(0.5), rate=1.0)
+        await store.add(sample, [score])
+        real = store.spread
+
+        async def slow(*args):
+            await go.wait()
+            return await real(*args)
+
+        store.spread = slow
+        reader = HeatMapReader(store, lambda: now[0], running)
+        asked = ("shop", "m", NOW - 24 * HOUR, NOW)
+        first = await reader.read(*asked, 0.01)
+        go.set()
+        await asyncio.gather(*running)
+        second = await reader.read(*asked, 0.0)
+        go.clear()
+        now[0] += 20.0
+        held = await reader.read(*asked, 0.01)
+        go.set()
+        await asyncio.gather(*running)
+    assert (first.complete, second.complete, held.complete) == (False, True, True)
+    assert [one.n for one in second.columns if one.n] == [1]

@@ -118,3 +118,42 @@ async def test_what_adds_up_beforehand_keeps_little_of_the_file_in_memory(tmp_pa
     await store.aclose()
     ((counter,), (reader,)) = sizes
     assert (counter, reader) == (-256, -2000)  # KiB
+
+
+async def test_who_asks_does_not_wait_for_what_is_added_up_beforehand(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    begin = (time.time() // HOUR_S - 5) * HOUR_S
+    hour = Query(since=begin, until=begin + HOUR_S)
+    one = Sample(id="x", started_at=begin + 1.0, app="shop", model="m")
+    await store.add(one, [Evaluation(sample_id=one.id, metric="relevancy", version="1", outcome=Score(0.5))])
+    rows, stuck = Rows(store, hour.since, hour.until), asyncio.Event()
+
+    async def summary(*_, **__):
+        stuck.set()
+        await asyncio.Event().wait()
+
+    kept = sums.Rollups(store, rows, time.time)
+    beforehand = asyncio.ensure_future(kept.ready(0.0, SimpleNamespace(summary=summary)))
+    await stuck.wait()
+    found = await kept.summary(hour)
+    beforehand.cancel()
+    await asyncio.gather(beforehand, return_exceptions=True)
+    await store.aclose()
+    assert [(part.app, part.n) for part in found] == [("shop", 1)]
+
+
+async def test_who_asks_for_the_same_time_at_once_adds_it_up_once(tmp_path):
+    store = SQLiteStore(tmp_path / "store.db")
+    begin = (time.time() // HOUR_S - 30) * HOUR_S
+    for number in range(20):
+        one = Sample(id=f"x{number}", started_at=begin + 1.0 + number * HOUR_S, app="shop", model="m")
+        await store.add(one, [Evaluation(sample_id=one.id, metric="relevancy", version="1", outcome=Score(0.5))])
+    asked = Query(since=begin, until=begin + 20 * HOUR_S)
+    rows, looks = watched(Rows(store, asked.since, asked.until))
+    kept = sums.Rollups(store, rows, time.time)
+    first, second = await asyncio.gather(kept.outcomes(asked), kept.outcomes(asked))
+    await store.aclose()
+    assert sorted(map(str, first)) == sorted(map(str, second))
+    assert sum(count.n for count in first if not count.metric) == 20
+    covered = [hour for look in looks for hour in range(int(look.since), int(look.until), HOUR_S)]
+    assert len(covered) == len(set(covered))

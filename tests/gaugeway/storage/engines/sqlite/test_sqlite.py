@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from functools import partial
 
 import pytest
@@ -163,3 +164,40 @@ async def test_a_reader_sees_one_state_while_others_write(path):
             assert (await reader.read(twice), await reader.fetch("SELECT count(*) FROM t")) == (((1,), (1,)), [(2,)])
         finally:
             await reader.aclose()
+
+
+async def test_reads_do_not_wait_for_the_event_loop_between_them(path):
+    """Many that were begun together are done though the event loop is busy with something else."""
+    done = threading.Event()
+    async with opened(path) as database:
+        await database.change(INSERT, (1,))
+        read = [asyncio.ensure_future(database.read(lambda _: None)) for _ in range(20)]
+        read.append(asyncio.ensure_future(database.read(lambda _: done.set())))
+        await asyncio.sleep(0)
+        assert done.wait(30)  # no task runs meanwhile
+        await asyncio.gather(*read)
+
+
+async def test_who_is_cancelled_before_his_turn_reads_nothing(path):
+    go, asked = threading.Event(), []
+    async with opened(path) as database:
+        first = asyncio.ensure_future(database.read(lambda _: go.wait(30)))
+        second = asyncio.ensure_future(database.read(lambda _: asked.append(2)))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        go.set()
+        await first
+        await database.read(lambda _: asked.append(3))
+    assert asked == [3]
+
+
+async def test_a_read_that_breaks_the_connection_fails_nobody_else(path):
+    async with opened(path) as database:
+        await database.change(INSERT, (1,))
+        broken, counted = await asyncio.gather(
+            database.fetch("SELECT * FROM nothing"), database.fetch("SELECT count(*) FROM t"), return_exceptions=True
+        )
+        assert isinstance(broken, EngineError)
+        assert counted == [(1,)]
+        assert await database.fetch("SELECT count(*) FROM t") == [(1,)]
