@@ -45,7 +45,7 @@ MOST_TAGS = 16
 MOST_SPANS = 1000  # internal bound: days of one query, by the clock of whoever asks
 """More than years of days: then some clock was wrong, and the sums of mostly empty days would be made for hours."""
 AT_ONCE, ROWS = 8, 20_000
-"""Spans that are added up at once, and about how many rows one look reads, of an hour at least: others wait for those."""
+"""Spans that are added up at once, and about how many rows one look reads, of an hour at least."""
 STEP_S, LEAST_S, LOOK_S = 300.0, 60.0, 0.05
 """What is read at once beforehand: the first time, the least, and how many seconds it may take."""
 _VERSIONS = "model", "prompt"
