@@ -55,11 +55,15 @@ PLACE = (
     "sure",
     "same",
     "tail",
+    "first",
+    "final",
 )
 """First words of the features that need no passages."""
 ALL, SOME = 150, 25
 """Blocks of a message that are fitted on: before it is known which are worth reading, and then."""
 STEPS, RATE = 500, 0.08
+PENALTY = 0.4
+"""Of the square of a weight: so strong that words of the generated prompts count less than forms all prompts share."""
 DRAWS = 3
 
 
@@ -147,7 +151,7 @@ def matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> tuple[n
     return table / spread, spread
 
 
-def ranked(groups: Sequence[Group], keep: Callable[[str], bool], penalty: float = 0.003) -> dict[str, float]:
+def ranked(groups: Sequence[Group], keep: Callable[[str], bool], penalty: float = PENALTY) -> dict[str, float]:
     """Fit a softmax over the candidates of each group that has a right one."""
     chosen = [group for group in groups if any(group.right)]
     names = sorted({name for group in chosen for row in group.values for name in row if keep(name)})
@@ -164,7 +168,17 @@ def ranked(groups: Sequence[Group], keep: Callable[[str], bool], penalty: float 
         wanted = wanted / np.maximum(np.add.reduceat(wanted, starts)[owner], 1e-12)
         return np.asarray(table.T @ (share - wanted) / len(chosen) + penalty * weights)
 
-    return dict(zip(names, (descend(gradient, len(names)) / spread).tolist(), strict=True))
+    weights = descend(gradient, len(names))
+
+    def unlikely(scale: float) -> float:
+        points = scale * (table @ weights)
+        raised = np.exp(points - np.maximum.reduceat(points, starts)[owner])
+        held = np.add.reduceat(raised * (right > 0.0), starts) / np.add.reduceat(raised, starts)
+        return float(-np.log(np.maximum(held, 1e-12)).mean())
+
+    # The penalty makes shares too even: one factor for all weights makes them probabilities again (Guo et al., 2017).
+    scale = min(np.geomspace(1.0, 32.0, 41), key=unlikely)
+    return dict(zip(names, (scale * weights / spread).tolist(), strict=True))
 
 
 def accepted(every: Sequence[Rendered], rank: Mapping[str, float]) -> dict[str, Any]:
@@ -211,21 +225,23 @@ def renumbered(tree: Any, places: Mapping[int, int]) -> Any:
 
 
 def show(every: Sequence[Rendered]) -> None:
-    """Print what the reader reads, by family: requests, exact, wrong (passages or question), nothing."""
+    """Print what the reader reads, by family: exact, divided otherwise, wrong (passages or question), nothing."""
     found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for one in every:
         reading = reader.read(turns(one))
         if reading is None:
             verdict = "nothing"
         else:
-            same = [squeezed(each.text) for each in reading.contexts] == [squeezed(text) for text in one.contexts]
-            verdict = "exact" if same and squeezed(reading.question) == squeezed(one.question) else "wrong"
+            found_texts = [squeezed(each.text) for each in reading.contexts]
+            texts = [squeezed(text) for text in one.contexts]
+            whole = " ".join(found_texts) == " ".join(texts) and squeezed(reading.question) == squeezed(one.question)
+            verdict = "wrong" if not whole else "exact" if found_texts == texts else "divided"
         for family in (one.family, "ordinary" if not one.contexts else "all layouts"):
             found[family][verdict] += 1
     for family in sorted(found):
         count = found[family].total()
         shares = "  ".join(
-            f"{name} {100 * found[family][name] / count:5.1f} %" for name in ("exact", "wrong", "nothing")
+            f"{name} {100 * found[family][name] / count:5.1f} %" for name in ("exact", "divided", "wrong", "nothing")
         )
         print(f"{family:22s} n {count:5d}  {shares}")  # noqa: T201 - what the script is for
 

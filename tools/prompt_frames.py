@@ -332,7 +332,7 @@ def _ruled(draw: random.Random) -> Callable[[list[Passage]], str]:
 
 
 def _blank(draw: random.Random) -> Callable[[list[Passage]], str]:
-    gap = draw.choice(("\n\n", "\n\n", "\n\n", "\n\n\n"))
+    gap = draw.choice(("\n\n", "\n\n", "\n\n", "\n\n\n", "\n"))
     return lambda found: gap.join(one.text for one in found)
 
 
@@ -385,7 +385,7 @@ _FRAMES: dict[str, tuple[float, Callable[[random.Random], Callable[[list[Passage
     "headed": (5, _headed),
     "listed": (2, _listed),
     "ruled": (3, _ruled),
-    "blank": (7, _blank),
+    "blank": (20, _blank),
     "json": (1.5, _json),
     "fenced": (0.8, _fenced),
     "signed": (7, _signed),

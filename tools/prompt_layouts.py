@@ -36,6 +36,8 @@ class Layout:
     render: Callable[[str, list[Passage]], list[dict[str, Any]]]
     odd: float
     sentences: int
+    gaps: bool
+    """Whether passages have blank lines inside, which look like the end of a passage where those part them."""
 
 
 SIZES = (2, 4, 4, 8, 14, 30)
@@ -89,8 +91,8 @@ def layout(draw: random.Random) -> Layout:
     """Draw a layout."""
     language = draw.choices(list(WORDS["nouns"]), [12, 2, 1.5, 1.5, 1.5, 2, 1])[0]
     name, write = frame(draw)
-    terse = draw.random() < 0.15
-    parts = _parts(draw, language, name, write, ("cq", "qc") if terse else _ORDERS)
+    terse = draw.random() < 0.3
+    parts = _parts(draw, language, name, write, ("cq", "qc", "icq", "icq", "iqc") if terse else _ORDERS)
     where = draw.choices(("user", "system", "both", "before"), [5, 4, 2, 0.7])[0]
     orders = _instructions(draw, language)
     asks = ""
@@ -129,6 +131,7 @@ def layout(draw: random.Random) -> Layout:
         render=render,
         odd=draw.choice((0.0, 0.0, 0.3) if terse else (0.0, 0.2, 0.5, 0.7)),
         sentences=draw.choice((0, *SIZES) if terse else SIZES),
+        gaps=name != "blank" or draw.random() < 0.3,
     )
 
 
@@ -172,14 +175,15 @@ def _orders(draw: random.Random, language: str) -> str:
     return ("\n" if style == "lines" else "" if language in ("zh", "ja") else " ").join(said)
 
 
-def _around(opener: str, labels: tuple[str, str], tag: str, announced: tuple[str, str]) -> tuple[str, str]:
+def _around(opener: str, labels: tuple[str, str], tag: str, announced: tuple[str, str], quotes: str) -> tuple[str, str]:
     """Return what stands before and behind the passages: labels, a tag, or an announcing sentence and a rule."""
     (named, end), (introduced, rule) = labels, announced
     return {
         "label": (named, "\n" + end if end else ""),
         "tag": (f"<{tag}>\n", f"\n</{tag}>"),
         "ruled": (f"{introduced}\n{rule}\n", f"\n{rule}"),
-        "fence": (f"{named.rstrip()}\n```\n", "\n```"),
+        "fence": (f"{named.rstrip()}\n{quotes}\n", f"\n{quotes}"),
+        "quoted": (f'{named.rstrip()} "', '"'),
         "stated": (f"{introduced.rstrip(':：')}.\n\n", ""),
         "sentence": (f"{introduced}\n", ""),
         "none": ("", ""),
@@ -187,8 +191,9 @@ def _around(opener: str, labels: tuple[str, str], tag: str, announced: tuple[str
 
 
 def _asking(asked: str, named: str, tag: str, sentence: str, said: str) -> str:
-    """Write the question: behind its label, in a tag, plain, or at the end of a sentence."""
-    return {"label": named + said, "tag": f"<{tag}>{said}</{tag}>", "plain": said, "sentence": sentence + said}[asked]
+    """Write the question: behind its label, in a tag, plain, at the end of a sentence, or behind a sign."""
+    asking = {"label": named + said, "tag": f"<{tag}>{said}</{tag}>", "plain": said, "sentence": sentence + said}
+    return asking.get(asked, f"{asked} {said}")
 
 
 def _parts(
@@ -203,11 +208,11 @@ def _parts(
     context, question = pick(draw, WORDS["context"], language), pick(draw, WORDS["question"], language)
     tag, asked_tag = draw.choice(WORDS["tags"]), draw.choice(WORDS["question_tags"])
     opener = draw.choices(
-        ("label", "tag", "sentence", "ruled", "fence", "none", "stated"), [9, 6, 5, 2.5, 0.7, 0.5, 1.5]
+        ("label", "tag", "sentence", "ruled", "fence", "none", "stated"), [9, 5, 5, 2.5, 1.5, 2.5, 2]
     )[0]
-    if opener == "none" and name == "blank":
+    if opener == "none" and name == "blank" and draw.random() < 0.5:
         opener = "label"
-    asked = draw.choices(("label", "tag", "plain", "sentence"), [9, 2, 1, 1])[0]
+    asked = draw.choices(("label", "tag", "plain", "sentence", draw.choice(SIGNS)), [9, 2, 2, 1, 0.5])[0]
     same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**", ">"))
     block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.3
     order = draw.choice(orders)
@@ -228,7 +233,10 @@ def _parts(
 
     sentence = f"{pick(random.Random(form), WORDS['orders'], 'en')} {question}: "
     named, end = label(context, form), label(f"End of {context}", form) if closing and form[0] in "=[-<#" else ""
-    around = _around(opener, (named + (" " if block_line else "\n"), end), tag, (introduced, rule))
+    quotes = draw.choice(("```", '"""', "'''"))
+    if opener == "label" and name == "blank" and form[-1] in ":：" and draw.random() < 0.08:
+        opener = "quoted"
+    around = _around(opener, (named + (" " if block_line else "\n"), end), tag, (introduced, rule), quotes)
 
     def render(said: str, found: list[Passage], own: bool) -> str:  # noqa: FBT001 - where the question goes
         written = {
@@ -255,15 +263,15 @@ def _parts(
 def request(draw: random.Random, one: Layout, *, fewest: int = 1, most: int = 10) -> Rendered:
     """Render a layout with a new question and new passages."""
     count = draw.choice([n for n in (1, 1, 2, 3, 3, 4, 4, 5, 6, 10) if fewest <= n <= most])
-    found = [
-        passage(draw, one.language, odd=one.odd, gaps=one.family != "blank", most=one.sentences) for _ in range(count)
-    ]
+    found = [passage(draw, one.language, odd=one.odd, gaps=one.gaps, most=one.sentences) for _ in range(count)]
     nouns = WORDS["nouns"][one.language]
     asked = draw.choice(WORDS["questions"][one.language])
     a = next((noun for noun in nouns if noun in found[0].text), nouns[0])
     said = asked.format(a=a, b=draw.choice(nouns), y=draw.randint(1990, 2026))
     if draw.random() < 0.12:  # as people type
         said = draw.choice((f"{a}?", f"{a} {draw.choice(nouns)}", said.lower().rstrip("?？"), f"{a}"))
+    elif draw.random() < 0.1:
+        said = f"{said} {draw.choice(WORDS['asides'][one.language])}"
     elif draw.random() < 0.15:  # with what happened before, or with something pasted
         facts = [draw.choice(WORDS["own"][one.language]) for _ in range(draw.randint(1, 4))]
         before = " ".join(facts).format(a=a, b=draw.choice(nouns), n=draw.randint(2, 90))
@@ -355,7 +363,7 @@ def ordinary(draw: random.Random) -> Rendered:
     kind = draw.choice(
         (
             *("task", "task", "orders", "chat", "behind", "labelled", "decoy", "decoy", "own", "own", "markup"),
-            *("equipment", "equipment"),
+            *("equipment", "equipment", "labelled", "behind", "own"),
         )
     )
     said = {

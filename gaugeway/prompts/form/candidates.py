@@ -7,9 +7,10 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from difflib import SequenceMatcher
 from itertools import pairwise
 
-from gaugeway.prompts.form.lines import Line, key_of, mark_length
+from gaugeway.prompts.form.lines import Line, behind_label, key_of, mark_length
 from gaugeway.prompts.form.records import Record, Span, passages
 from gaugeway.prompts.form.text import GENERIC, MOST_RECORDS, Block, Element, Frame, Text, frames_of
 from gaugeway.prompts.notation import decoded
@@ -20,13 +21,14 @@ from gaugeway.records import Context
 MOST_OPENERS = SEVERAL
 MOST_CLOSERS = 7
 MOST_CANDIDATES = 120
-_OPENS = ("label", "heading", "bracket", "bold", "rule")
-_HEADS = ("heading", "bracket", "bold", "label", "rule")
-_CLOSES = ("label", "heading", "bracket", "bold", "rule", "open", "close", "field")
+_OPENS = ("label", "title", "heading", "bracket", "bold", "rule")
+_HEADS = ("title", "heading", "bracket", "bold", "label", "rule")
+_CLOSES = ("label", "title", "heading", "bracket", "bold", "rule", "open", "close", "field")
 MOST_DATA = SEVERAL
+MIRRORED = 0.7
+"""Share of letters that the lines before and behind a block have in common, where one mirrors the other."""
 _ATTRIBUTE = re.compile(r"(?P<key>[\w:-]{1,40})=[\"'](?P<value>[^\"'<>]{0,300})[\"']")
 _CHILD = re.compile(r"<(?P<key>[\w:-]{1,40})>(?P<inside>[^<>]{1,300})</(?P=key)>")
-_WORDS = re.compile(r"\w+")
 _TAGS = re.compile(r"</?[^\W\d][^<>]{0,300}>")
 _IDS = ("id", "index", "number")
 _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})[ \t]*(?P<named>[^`\n]{0,80})")
@@ -92,12 +94,11 @@ def contexts(text: Text, block: Block) -> list[Context]:
 
 
 def _cut_closing_line(raw: str, opener: str, last: Record) -> None:
-    """Cut the last line where it is the opening one but for a word: `Start of context`, `End of context`."""
+    """Cut the last line where it is much like the opening one: `Start of context`, `End of context`."""
     start = raw.rfind("\n", last.start, last.end)
     if start < 0 or last.said is not None or max(last.end - start, len(opener)) > LINE // 2:
         return
-    opening, closing = (_WORDS.findall(line.lower()) for line in (opener, raw[start : last.end]))
-    if len(opening) == len(closing) > 1 and sum(map(str.__ne__, opening, closing)) == 1:
+    if SequenceMatcher(None, opener.lower(), raw[start + 1 : last.end].lower()).ratio() > MIRRORED:
         last.end = start
         last.strip(raw)
 
@@ -386,6 +387,8 @@ def _closers(text: Text, at: int, inner: set[str] | None = None) -> Iterator[tup
                 count += 1
                 if count >= MOST_CLOSERS + FEW:
                     break
+    if len(lines) > at + 2 and not lines[-1].after_blank:  # a question that nothing parts from the passages
+        yield lines[-2].end, lines[-1]
     yield len(text.raw), None
 
 
@@ -414,7 +417,7 @@ def _openers(text: Text, opens: Callable[[Line], float]) -> list[tuple[int, int,
     sentences = 0
     for index, line in enumerate(text.lines):
         if line.kind == "field":
-            found.append((index - 1, _behind_label(text.raw, line), line))
+            found.append((index - 1, behind_label(text.raw, line), line))
         elif line.kind in _OPENS and line.end < len(text.raw):
             found.append((index, line.end + 1, line))
         elif line.kind == "text" and sentences <= 1 and text.is_before_blank(index):
@@ -424,13 +427,6 @@ def _openers(text: Text, opens: Callable[[Line], float]) -> list[tuple[int, int,
             break
     found.sort(key=lambda one: -opens(one[2]))
     return [(-1, 0, None), *found[:MOST_OPENERS]]
-
-
-def _behind_label(raw: str, line: Line) -> int:
-    for at in range(line.start, min(line.end, line.start + LINE)):
-        if raw[at] in ":：=":
-            return at + 1
-    return line.start
 
 
 def _splits(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gaugeway.prompts.form.lines import Line, key_of, lines_of
+from gaugeway.prompts.form.lines import Line, behind_label, key_of, lines_of
 from gaugeway.prompts.form.text import Block, Element, Seen
 from gaugeway.prompts.form.word_index import Kind
 from gaugeway.prompts.sizes import FEW, LABEL, LINE, PAGE, PARAGRAPH, SEVERAL, WORD
@@ -33,7 +33,7 @@ _WRAPS = (
     ("<<", ">>"),
 )
 MOST_ASKED = 6_000
-_LABELS_BELOW = ("label", "heading", "bracket", "bold", "rule", "open", "close")
+_LABELS_BELOW = ("label", "title", "heading", "bracket", "bold", "rule", "open", "close")
 _SIGNED = re.compile(r"[^\w\s\"'(\[-]{1,6}[ \t]+(?=\S)")
 _ORDERED = re.compile(r"[?？؟]\s+(?=\S)")
 """A question with an order behind it: "How long? Answer briefly."."""
@@ -42,6 +42,7 @@ _NAMED: tuple[Kind, ...] = ("question", "context", "answer", "instruction", "his
 SAID: tuple[Kind, ...] = (
     "context",
     "pasted",
+    "weak",
     "question",
     "answer",
     "instruction",
@@ -52,13 +53,12 @@ SAID: tuple[Kind, ...] = (
     "equipment",
 )
 _SENTENCE_END = re.compile(r"[.!?。！？…][\"'”’»)\]*_`]*\s*\Z")
-_WORD = re.compile(r"\w{4,}|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _BY_SPLIT = (
     *("sentences", "shortest", "longest", "log records", "meta passages", "meta last", "addressed", "share"),
     *("context before", "context inside", "titled", "left over", "last has more", "last has much more"),
 )
 """Features that mean something else for each way to divide a block."""
-_LABELS = ("label", "field", "heading", "bracket", "bold", "open", "close")
+_LABELS = ("label", "title", "field", "heading", "bracket", "bold", "open", "close")
 
 
 class Asked(NamedTuple):
@@ -74,19 +74,18 @@ class _Beside(NamedTuple):
 
     seen: Seen
     block: Block
-    said: str
     name: str
     stop: int
 
 
-def asked_of(seen: Seen, block: Block, said: str) -> Iterator[Asked]:
-    """Yield what may be the question outside of a block whose passages are `said`."""
+def asked_of(seen: Seen, block: Block) -> Iterator[Asked]:
+    """Yield what may be the question outside of a block."""
     lines = seen.text.lines
     before = [line for line in lines if line.end <= block.start]
     behind = [line for line in lines if line.start >= block.end]
     for part, name, stop in ((behind, "behind", len(seen.text.raw)), (before, "before", block.start)):
         chosen = part if len(part) <= 2 * SEVERAL else part[:SEVERAL] + part[-SEVERAL:]
-        side = _Beside(seen, block, said, name, stop)
+        side = _Beside(seen, block, name, stop)
         for index, line in enumerate(chosen):
             yield from _at(side, line, chosen[index + 1 :])
         beside = (
@@ -110,7 +109,7 @@ def _line_at(seen: Seen, at: int) -> Line:
 def _at(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
     """Yield what may be the question at a line: under it as a label, in it, or all of it."""
     raw, end = side.seen.text.raw, min(line.end, side.stop)
-    if line.kind in ("label", "heading", "bracket", "bold"):
+    if line.kind in ("label", "title", "heading", "bracket", "bold"):
         yield from _under(side, line, following)
     elif line.kind == "open":
         close = raw.find("</", line.start, side.stop)
@@ -118,13 +117,13 @@ def _at(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
         if inner and close > inner:
             yield _made(side, inner, close, "tag", line)
     elif line.kind == "field":
-        at = next((place + 1 for place in range(line.start, end) if raw[place] in ":："), end)
+        at = behind_label(raw, line)
         yield from _with_its_question(side, at, end, "field", line)
         if (last := _paragraph_end(following, end)) > end:
             yield from _with_its_question(side, at, last, "field on", line)
         if (section := _section_end(following, end)) > last:
             yield _made(side, at, min(section, side.stop), "field section", line)
-    if line.kind in ("text", "item", "field"):
+    if line.kind in ("text", "title", "item", "field"):
         yield from _in_line(side, line, following, end)
 
 
@@ -163,7 +162,7 @@ def _under(side: _Beside, line: Line, following: list[Line]) -> Iterator[Asked]:
 
 def _paragraph_end(following: list[Line], end: int) -> int:
     for line in following:
-        if line.after_blank or line.kind not in ("text", "item", "field"):
+        if line.after_blank or line.kind not in ("text", "title", "item", "field"):
             break
         end = line.end
     return end
@@ -208,8 +207,6 @@ def _made(side: _Beside, start: int, end: int, how: str, label: Line | None, *, 
         values[f"q holds {kind}"] = float(words.has(kind, start, end))
     if label is not None:
         _labelled(values, side, label, label.start if label_at < 0 else label_at, start)
-    terms = {word.lower()[:6] for word in _WORD.findall(text[:PARAGRAPH])}
-    values["q overlap"] = sum(term in side.said for term in terms) / max(1, len(terms))
     return Asked(text, f"{side.name} {how}", values)
 
 
@@ -240,11 +237,12 @@ def of_line(name: str, line: Line | None, seen: Seen) -> dict[str, float]:
     end = min(line.end, line.start + 2 * LINE)
     if line.kind == "field":
         end = min(end, line.start + len(line.keys[0]) + 2)
-    for kind in SAID:
-        if seen.words.has(kind, line.start, end):
-            values[f"{name} says {kind}"] = 1.0
-            if line.kind in _LABELS:
-                values[f"{name} named {kind}"] = 1.0
+    said = [kind for kind in SAID if seen.words.has(kind, line.start, end)]
+    for kind in said:
+        values[f"{name} says {kind}"] = 1.0
+        if line.kind in _LABELS:
+            values[f"{name} named {kind}"] = 1.0
+    values[f"{name} {line.kind} says nothing"] = float(not said)
     values[f"{name} long"] = float(end - line.start > 2 * LABEL)
     return values
 
@@ -345,18 +343,17 @@ def of_block(seen: Seen, block: Block, found: Sequence[Context]) -> dict[str, fl
     return values
 
 
-def of_question(asked: Asked | None, points: float, found: Sequence[Context], *, own: bool) -> dict[str, float]:
-    """Return the features of the question that was found beside the passages, with its own points."""
+def of_question(asked: Asked | None, points: float, *, own: bool) -> dict[str, float]:
+    """Return the features of the question that was found beside the passages, with its own points.
+
+    Whether the passages answer it is no feature: a retrieval that fails must be read as well as one that succeeds.
+    """
     if asked is None:
         return {"no question": 1.0, "no question own": float(own)}
     values = {"asked points": max(-10.0, min(points, 20.0)) if own else 0.0, "asked own": float(own)}
     values["asked question"] = asked.values.get("q asks", 0.0)
     values["asked labelled"] = asked.values.get("q labelled question", 0.0)
     values["asked meta"] = asked.values.get("q meta", 0.0)
-    terms = {word.lower() for word in _WORD.findall(asked.text[:PARAGRAPH])}
-    said = " ".join(passage.text[:PAGE] for passage in found).lower()
-    shared = sum(term[:6] in said for term in terms)
-    values["overlap"] = shared / max(1, len(terms))
     values["asked length"] = math.log(1 + len(asked.text))
     return values
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from gaugeway.prompts.sizes import FEW, LINE, REMEMBERED
+from gaugeway.prompts.sizes import FEW, LABEL, LINE, REMEMBERED, SEVERAL
 
-Kind = Literal["rule", "open", "close", "heading", "label", "bracket", "bold", "field", "item", "text"]
+Kind = Literal["rule", "open", "close", "heading", "label", "title", "bracket", "bold", "field", "item", "text"]
 
 MOST_LINES = 6_000
 """Lines read of one text."""
@@ -34,6 +34,7 @@ _LABEL = re.compile(
     r"(?P<open>[^\w\s]{0,4})\s?(?P<words>[^\W\d_](?:[^\n:：=.!?。！？]{0,58}[^\n:：=.!?。！？\s])?)\s?"
     r"(?P<end>[^\w\s:：=.!?。]{0,3}(?:[:：]|(?<=\w) =|(?<=[^\W\d_])>(?=\s))[^\w\s]{0,2})(?=\s|\Z|[^\x00-\x7f/]|[\"\[(])"
 )
+_LABEL_END = re.compile(r"(?:[:：=]|(?<=\w)>)(?:\*{1,2}|__?)?")
 _NAMED = re.compile(r"[\[(【][^\W\d_][^\n\[\]()【】.]{0,40}[\])】](?=\s+\S)")
 _PLACE = re.compile(r"\S*(?:\w\.[a-zA-Z]{2,5}|\w://\S+)[^\s.]*[:：]?")
 _GROUP = re.compile(
@@ -47,7 +48,7 @@ _KEY = re.compile(
 _ID_LABEL = re.compile(r"(?=[\d-]{0,30}[a-zA-Z_])\d[\w-]{3,40}[:：](?=\s|\Z)")
 _ID_MARK = re.compile(r"[\[(【{*`]{0,3}[\w-]*\d[\w-]*[\])】}*`]{0,3}[:：]?")
 _LETTER = re.compile(r"[^\W\d_]")
-_ITEM = re.compile(r"(?:[-*•‣–►◦>])[ \t]+(?=\S)")
+_ITEM = re.compile(r"[-*•‣–►◦>][ \t]+(?=\S)|[-•‣–►◦](?=[^\W\d_])")
 _DIGITS = re.compile(r"\d+")
 _SIGN = re.compile(r"[^\w\s\"'“”‘’«»()\[\]【】「」《》.,:;!?…$€£`-]{1,6}(?=[\w\s\[({<\"])")
 """Signs that nobody writes before a sentence: `>>>`, `@@`, a pictogram."""
@@ -85,7 +86,20 @@ class Line(NamedTuple):
 def lines_of(text: str, low: int = 0, high: int | None = None) -> list[Line]:
     """Return the lines of a stretch of text, blank ones left out: `MOST_LINES` at most."""
     high = len(text) if high is None else high
-    return list(_lines(text, low, high))
+    lines = list(_lines(text, low, high))
+    ended = True
+    for index, line in enumerate(lines[:-1]):
+        said = text[line.start : min(line.end, line.start + LINE)].rstrip()
+        if line.kind == "text" and (ended or line.after_blank) and _is_title(said, lines[index + 1]):
+            lines[index] = line._replace(kind="title")
+        ended = not text[line.end - 1].isalnum()
+    return lines
+
+
+def _is_title(said: str, following: Line) -> bool:
+    """Whether a line is a label without marks: a few words in front of a longer line, no sentence."""
+    few = len(said) < LABEL and said.count(" ") < SEVERAL // 2
+    return few and said[-1].isalnum() and (len(said) < following.end - following.start or not following.after_blank)
 
 
 def _lines(text: str, low: int, high: int) -> Iterator[Line]:
@@ -220,6 +234,12 @@ def _marks(said: str, numbered: re.Match[str]) -> bool:
     if numbered["end"][:1] == "." and said[: numbered.start("n")].strip(" -*#([") == "":
         return True
     return not said[0].isalnum() and said[0] not in "-*•$€£+\"'("
+
+
+def behind_label(text: str, line: Line) -> int:
+    """Return where what a label names begins, behind the signs that end the label: `Question: `, `**Question:** `."""
+    label = _LABEL_END.search(text, line.start, min(line.end, line.start + LINE))
+    return line.start if label is None else label.end()
 
 
 def key_of(said: str) -> str | None:

@@ -6,7 +6,9 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import accumulate, islice
+from operator import or_
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -169,7 +171,7 @@ def candidates(turns: Sequence[Turn], most: int = FINALISTS) -> Iterator[Candida
             points, asked = _asked(seen, block, found) if seen.own else (0.0, asking)
             if asked is not None and len(found) == 1 and found[0].text.strip() == asked.text:
                 continue  # the arguments of a search, not what it found
-            yield Candidate(block, found, asked, values | of_question(asked, points, found, own=seen.own))
+            yield Candidate(block, found, asked, values | of_question(asked, points, own=seen.own))
 
 
 def _messages(turns: Sequence[Turn]) -> Iterator[Seen]:
@@ -216,7 +218,7 @@ def question_in(text: str) -> str | None:
     seen = Seen(Text.of(text), IndexedText(text), own=True, role="user", beside=IndexedText(""))
     weights = weights_of("question")
     every = [
-        (score(weights, asked.values), asked) for asked in asked_of(seen, Block(0, 0, None, None, "whole", (), ()), "")
+        (score(weights, asked.values), asked) for asked in asked_of(seen, Block(0, 0, None, None, "whole", (), ()))
     ]
     points, asked = max(every, key=lambda one: one[0], default=(0.0, None))
     if asked is None or sum(math.exp(other - points) for other, said in every if said.text != asked.text) > TENTH:
@@ -228,11 +230,10 @@ def question_in(text: str) -> str | None:
 
 def may_be_asked(seen: Seen, block: Block, found: Sequence[Context]) -> list[Asked]:
     """Return the stretches beside a block that may be the question."""
-    said = " ".join(passage.text[:PAGE] for passage in found).lower()
     last = seen.text.raw.rfind(found[-1].text, block.start, block.end)
     if last >= 0 and not block.inside:  # what the last record does not keep may be the question
         block = block._replace(end=last + len(found[-1].text))
-    return list(asked_of(seen, block, said))
+    return list(asked_of(seen, block))
 
 
 def _asked(seen: Seen, block: Block, found: Sequence[Context]) -> tuple[float, Asked | None]:
@@ -256,11 +257,23 @@ def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
 
     scored = []
     for number, block in enumerate(blocks_of(seen.text, lambda line: of("opener", line)[0])):
+        beside = [("opener", block.opener), ("closer", block.closer), *_first_lines(seen.text, block)]
+        said = [of(name, line) for name, line in beside]
         place = of_place(seen, block)
-        opener, closer = of("opener", block.opener), of("closer", block.closer)
-        scored.append((score(first, place) + opener[0] + closer[0], -number, block, place, opener[1], closer[1]))
+        points = score(first, place) + sum(each for each, _ in said)
+        scored.append((points, -number, block, reduce(or_, (values for _, values in said), place)))
     scored.sort(key=lambda one: one[:2], reverse=True)
-    return [(block, place | before | behind) for _, _, block, place, before, behind in scored[:most]]
+    return [(block, values) for _, _, block, values in scored[:most]]
+
+
+def _first_lines(text: Text, block: Block) -> Iterator[tuple[str, Line]]:
+    """Yield the first line of the first and of the last record: one with a label may be the prompt's own."""
+    if block.frame is None and not block.data and block.split != "tag":
+        spans = {"first": block.spans[0], "final": block.spans[-1]}
+        for name, (start, _) in list(spans.items())[: len(block.spans)]:
+            line = next(iter(text.lines[(at := text.line_at(start)) : at + 1]), None)
+            if line is not None and not text.raw[start : line.start].strip():
+                yield name, line
 
 
 def use(weights: dict[str, Any]) -> None:
@@ -311,7 +324,7 @@ def chosen(every: Sequence[Candidate], weights: Mapping[str, float]) -> tuple[Ca
     others = [other for other, number in scored[1:] if [passage.text for passage in every[-number].contexts] != texts]
     lead = min(_LEAD, points - others[0]) if others else _LEAD
     share = 1.0 / (1.0 + sum(math.exp(max(-_FAR, other - points)) for other in others))
-    return first, {"_score": points, "_lead": lead, "_share": share, "_alone": float(not others)}
+    return first, {"_lead": lead, "_share": share, "_alone": float(not others)}
 
 
 def read(turns: Sequence[Turn]) -> Reading | None:

@@ -16,7 +16,7 @@ from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.records import Span
 from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.notation import WIDE
-from gaugeway.prompts.sizes import CROWD, FEW, LABEL, LINE, PAGE, SEVERAL, WORD
+from gaugeway.prompts.sizes import CROWD, FEW, LINE, PAGE, SEVERAL, WORD
 from gaugeway.records import Context
 
 _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[^\W\d][\w.:-]{0,40})(?P<attributes>(?:\s[^<>]{0,600})?)(?P<empty>/?)>")
@@ -198,21 +198,13 @@ def _gaps(raw: str, lines: Sequence[Line]) -> list[Line]:
     found, fenced = [], False
     for before, line in pairwise(lines):
         fenced ^= raw.startswith("```", before.start)
-        heads = before.kind == "heading" or raw[before.start : before.end].rstrip().endswith((":", "："))
-        heads = heads or _is_title(raw, before, line)
+        heads = before.kind in ("heading", "title") or raw[before.start : before.end].rstrip().endswith((":", "："))
         listed = raw[line.start] == "|" or raw.startswith("```", line.start)
         if line.kind == "item" or line.number == 1:
             listed = listed or (before.kind != "item" and set(before.keys).isdisjoint(line.keys))
         if line.after_blank and not (fenced or heads or listed):
             found.append(line)
     return found
-
-
-def _is_title(raw: str, before: Line, line: Line) -> bool:
-    """Whether a line alone in its paragraph names the longer one that follows."""
-    length = before.end - before.start
-    alone = before.kind == "text" and before.after_blank and 2 * length < line.end - line.start
-    return alone and length < LABEL and raw[before.start : before.end].rstrip()[-1:].isalnum()
 
 
 class Seen(Struct):

@@ -15,12 +15,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from gaugeway.records import Alert
 from gaugeway.settings.endpoints import host_problem
-from gaugeway.settings.shared import Port
+from gaugeway.settings.shared import LOOPBACK, Port
 from monitors.alerting.notifiers import GroupNotifier, Links, NotDeliveredError
 from monitors.alerting.notifiers.message import facts, plain, summary, title, worst
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 MAX_SUBJECT = 150  # internal bound: size of a message that we send
 MAX_ALERTS, MAX_FACT = 50, 1000  # internal bound: size of a message that we send
 """Alerts shown per email, and characters per value."""

@@ -375,7 +375,11 @@ def test_what_is_no_json_is_an_error():
             read(recording(raw=raw), LIMIT)
 
 
-PASSAGES = ["Mars has two moons, Phobos and Deimos.", "Venus has no moon at all.", "Earth has one moon, Luna."]
+PASSAGES = [
+    "Mars has two moons, Phobos and Deimos. Both were found in 1877, by the same astronomer.",
+    "Venus has no moon at all, and neither has Mercury, which is closer to the sun.",
+    "Earth has one moon, Luna. It is the fifth largest of the solar system.",
+]
 PROMPTS = {
     "langchain": "Answer the question based only on the following context:\n{0}\n\nQuestion: How many moons has Mars?",
     "llamaindex": "Context information is below.\n---------------------\n{0}\n---------------------\n"

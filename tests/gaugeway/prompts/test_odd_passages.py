@@ -23,8 +23,13 @@ def texts(reading):
         [
             "Slow leaks are excluded from cover after two weeks (section 4)",
             "Other leaks are covered for as long as the contract runs.",
+            "The contract runs for a year and is renewed in writing.",
         ],
-        ["Leaks are covered.", "Context: the audit of 2019 was partly effective."],
+        [
+            "Leaks are covered for as long as the contract runs.",
+            "Context: the audit of 2019 was partly effective.",
+            "The contract runs for a year and is renewed in writing.",
+        ],
     ],
 )
 def test_what_only_some_passages_have_is_theirs(passages):
