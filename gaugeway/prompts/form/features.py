@@ -21,16 +21,8 @@ _BEHIND = re.compile(
     r"(?<=[.!?。！？:：])[ \t]*(?P<label>[^\W\d_][^\n:：.!?]{0,30})[:：]\**[ \t]*(?P<text>[^\n]{3,2000})\Z"
 )
 _WRAPS = (
-    ("```", "```"),
-    ('"""', '"""'),
-    ('"', '"'),
-    ("'", "'"),
-    ("“", "”"),
-    ("«", "»"),
-    ("「", "」"),
-    ("`", "`"),
-    ("**", "**"),
-    ("<<", ">>"),
+    *(("```", "```"), ('"""', '"""'), ('"', '"'), ("'", "'"), ("“", "”")),
+    *(("«", "»"), ("「", "」"), ("`", "`"), ("**", "**"), ("<<", ">>")),
 )
 MOST_ASKED = 6_000
 _LABELS_BELOW = ("label", "title", "heading", "bracket", "bold", "rule", "open", "close")
@@ -40,17 +32,8 @@ _ORDERED = re.compile(r"[?？؟]\s+(?=\S)")
 _HELD: tuple[Kind, ...] = ("context", "task", "answer", "question", "request")
 _NAMED: tuple[Kind, ...] = ("question", "context", "answer", "instruction", "history", "task")
 SAID: tuple[Kind, ...] = (
-    "context",
-    "pasted",
-    "weak",
-    "question",
-    "answer",
-    "instruction",
-    "history",
-    "below",
-    "task",
-    "address",
-    "equipment",
+    *("context", "pasted", "weak", "question", "answer", "instruction"),
+    *("history", "below", "task", "address", "equipment"),
 )
 _SENTENCE_END = re.compile(r"[.!?。！？…][\"'”’»)\]*_`]*\s*\Z")
 _BY_SPLIT = (
