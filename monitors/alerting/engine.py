@@ -261,10 +261,12 @@ class AlertEngine:
         if watch.closed_until is None:
             watch.closed_until = self._reader.edge(up_to - DAY_S)
         async for points, until in self._reader.pages(watch.rule.metric, watch.closed_until, up_to):
+            begin = time.monotonic()
             report = watch.feed(points, until=until, bucket_s=self._config.bucket_s, cases=self._cases.by_fingerprint)
             self.versions.notice(points)
             self._unsaved = True
             self._count(watch, report)
+            await asyncio.sleep(time.monotonic() - begin)  # a page is answered in many turns of the event loop
 
     def _count(self, watch: RuleWatch, report: FeedReport) -> None:
         if report.over_limit:
