@@ -86,6 +86,8 @@ class Chart {
     this.series = box.dataset.series;
     this.previous = box.dataset.previous;
     this.height = Number(box.dataset.height) || HEIGHT;
+    // Charts of one app have the same events: the first names them.
+    this.isLabelled = !box.closest(".large") || box === document.querySelector(".large .chart-live");
     this.again = 0;
     this.index = null;
     this.anchor = null;
@@ -305,14 +307,14 @@ class Chart {
     for (const { at, names } of this.releases()) {
       const x = Math.max(bbox.left, plot.valToPos(at, "x", true));
       ctx.beginPath();
-      ctx.moveTo(x, bbox.top - 4 * ratio);
+      ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
       const words = clipped(names.join(", "), 34);
       const width = ctx.measureText(words).width;
       const start = Math.max(bbox.left, Math.min(x, bbox.left + bbox.width - width));
-      if (start >= free) {
-        ctx.fillText(words, start, bbox.top - 4 * ratio);
+      if (this.isLabelled && start >= free) {
+        ctx.fillText(words, start, bbox.top - 3 * ratio);
         free = start + width + 8 * ratio;
       }
     }

@@ -416,9 +416,10 @@ async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: H
         traffic.read(asked.app, asked.metric, found.since, found.until, READING_S),
     )
     title = f"Scores of {asked.metric}: share of each tenth of the scale over time"
+    read_from = max(since, next((column.at for column in scores.columns), since))
     return {
         "heat": scores,
-        "heat_drawing": drawn(scores, title=title, since=since, until=found.until),
+        "heat_drawing": drawn(scores, title=title, since=since if scores.complete else read_from, until=found.until),
         "volume": volume(query, total.groups[0] if total.groups else None, found.seconds),
         "volume_complete": total.complete,
         "traffic": exchanges,

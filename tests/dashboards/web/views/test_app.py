@@ -46,7 +46,7 @@ async def test_an_app_has_a_chart_for_each_metric_and_tables_behind_them(tmp_pat
         page = await complete(w, "/apps/shop?since=6h&metric=faithfulness")
     charts = [one for one in page.all("div") if one.get("class") == "chart-live"]
     assert page.all("h1")
-    assert "shop Degraded" in page.words
+    assert "shop ■ firing" in page.words
     assert charts[0]["data-series"] == "/api/series?app=shop&metric=faithfulness&since=6h"
     assert "until=" in charts[0]["data-previous"]
     assert any(
