@@ -26,7 +26,7 @@ async def test_the_table_names_the_source_that_lowers_scores_and_leads_to_its_wo
     assert "8 sources in 120 exchanges" in every.words
     assert every.words.count("lowers faithfulness") == 1
     assert (
-        "old.md ▼ lowers faithfulness 20 100 % of the bad, 0 % of the good answers n 20 0.20 0.96 -0.76 -0.8"
+        "old.md ▼ lowers faithfulness -0.76 -0.81 to -0.71 n 20 0.20 0.96 20 100 % of the bad, 0 % of the good answers"
         in every.words
     )
     assert "Citations are unknown: no judge named the passages" in every.words
