@@ -410,14 +410,17 @@ async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: H
     found = asked.range
     query, total = await site.series.read_fitted(asked.query(asked.metric), READING_S)
     since = max(found.since, query.since)
-    scores, (_, parts), exchanges = await asyncio.gather(
+    scores, (by_part, parts), exchanges = await asyncio.gather(
         heat.read(asked.app, asked.metric, since, found.until, READING_S),
         site.series.read_fitted(asked.query(asked.metric, asked.by), READING_S),
         traffic.read(asked.app, asked.metric, found.since, found.until, READING_S),
     )
     title = f"Scores of {asked.metric}: share of each tenth of the scale over time"
     read_from = max(since, next((column.at for column in scores.columns), since))
+    onset, late = await since_onset(site, asked, by_part)
     return {
+        "onset": onset,
+        "late": late,
         "heat": scores,
         "heat_drawing": drawn(scores, title=title, since=since if scores.complete else read_from, until=found.until),
         "volume": volume(query, total.groups[0] if total.groups else None, found.seconds),
@@ -428,6 +431,18 @@ async def details(site: Site, asked: AppRequest, traffic: TrafficReader, heat: H
         "slices_complete": parts.complete,
         "slices_url": asked.series_url(asked.metric, by=asked.by),
     }
+
+
+async def since_onset(site: Site, asked: AppRequest, query: SeriesQuery) -> tuple[float, Mapping[str, SeriesPoint]]:
+    """The first whole step since the metric's alert fires, and the mean of each part from then on, if all is read."""
+    of = (asked.app, asked.metric)
+    firing = [alert for alert in site.engine.alerts() if alert.state == "firing" and not alert.slice]
+    onset = min((alert.finding.onset for alert in firing if (alert.app, alert.metric) == of), default=0.0)
+    start = math.ceil(onset / query.step_s) * query.step_s
+    if not query.since < start < query.until:
+        return start, {}
+    found = await site.series.read(replace_struct(query, since=start), 0.0)
+    return start, {group.slice: group.total for group in found.groups if found.complete}
 
 
 def dimension(text: str) -> str:

@@ -57,6 +57,9 @@ async def test_an_app_has_a_chart_for_each_metric_and_tables_behind_them(tmp_pat
     assert any(one.get("title") == "900 to 900, 320 answers" for one in page.all("div"))
     assert "Latency, median 1.5 s" in page.words or "Latency, median 1.4 s" in page.words
     assert "Cost of an answer 0.0020 USD" in page.words
+    assert re.search(
+        r"Scores Since [A-Z][a-z]{2} \d\d:\d\d m-1 0\.7\d 0\.\d\d to 0\.\d\d 320 (n \d+ )?0\.3\d", page.words
+    )
     assert "faithfulness fell from 0." in page.words
 
 
