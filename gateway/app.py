@@ -300,9 +300,7 @@ class Gateway:
             target=Target.parse(first.base_url, name=first.name, api_key=first.api_key),
             record=self.handoff.offer,
             times=Times(
-                connect_s=config.gateway.connect_timeout_s,
-                write_s=config.gateway.client_timeout_s,
-                recheck_s=REFRESH_S,
+                connect_s=config.gateway.connect_timeout_s, write_s=config.gateway.client_timeout_s, recheck_s=REFRESH_S
             ),
             gate=access.gate,
             accounting=access.accounting,

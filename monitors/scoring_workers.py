@@ -22,10 +22,7 @@ NICENESS = 5
 (benchmarks/page/niceness.py)."""
 STOP_S = 12.0
 """How long a worker may take to stop: more than its scheduler takes to finish what it scores."""
-GAUGES: Mapping[str, Mode] = {
-    "gaugeway_judge_blind": "max",
-    "gaugeway_judge_budget_spent_usd": "livesum",
-}
+GAUGES: Mapping[str, Mode] = {"gaugeway_judge_blind": "max", "gaugeway_judge_budget_spent_usd": "livesum"}
 """How the gauges of all processes are combined; all others are those of the first process."""
 
 

@@ -83,15 +83,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def cache_key(
-    *,
-    app: str,
-    key_id: str | None,
-    route: str,
-    method: str,
-    path: bytes,
-    query: bytes,
-    headers: Headers,
-    body: bytes,
+    *, app: str, key_id: str | None, route: str, method: str, path: bytes, query: bytes, headers: Headers, body: bytes
 ) -> CacheKey | None:
     """Return the cache key of a request; None for a request that is never cached.
 

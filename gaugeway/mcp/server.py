@@ -177,11 +177,7 @@ class Tools:
         return _answer({"done": f"acknowledged {fingerprint}", "details": results.dated(ack)})
 
     async def label_answer(
-        self,
-        exchange_id: Id,
-        metric: Metric,
-        label: Literal["pass", "fail", "withdrawn"],
-        by: By = "an agent (MCP)",
+        self, exchange_id: Id, metric: Metric, label: Literal["pass", "fail", "withdrawn"], by: By = "an agent (MCP)"
     ) -> Annotated[CallToolResult, results.Done]:
         """Label an answer as good (pass) or bad (fail) for a metric. Labels correct the judge's mean, so give only a
         verdict that a person made. This changes data; ask the user first.

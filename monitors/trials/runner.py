@@ -368,9 +368,7 @@ def results_of(trial: Trial, answers: Sequence[Answer], catalogue: Catalogue) ->
     falls = judging.falls_of(catalogue)
     return {
         arm.name: judging.result_of(
-            trial,
-            [(answer.exchange, answer.at, answer.facts) for answer in answers if answer.arm == arm.name],
-            falls,
+            trial, [(answer.exchange, answer.at, answer.facts) for answer in answers if answer.arm == arm.name], falls
         )
         for arm in trial.arms
     }

@@ -252,12 +252,7 @@ async def _acts(site: Site, alert: Alert) -> dict[str, Any]:
         "notes": desk.history.notes(alert.fingerprint),
         "letters": [sent for sent in await desk.undelivered() if sent.alert.fingerprint == alert.fingerprint],
         "timeline": timeline_of(
-            alert,
-            now=now,
-            progress=progress,
-            history=history,
-            silences=about,
-            versions=site.engine.versions.all(),
+            alert, now=now, progress=progress, history=history, silences=about, versions=site.engine.versions.all()
         ),
     }
 

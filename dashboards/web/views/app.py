@@ -369,10 +369,7 @@ async def view(site: Site, request: Page, name: str, traffic: TrafficReader, hea
     usual = metrics[0] if metrics else ""
     metrics = list(dict.fromkeys([chosen, *metrics] if chosen else metrics))
     asked = AppRequest(
-        app=name,
-        range=time_range(params, site.clock()),
-        metric=chosen or usual,
-        by=dimension(params.get("by", "")),
+        app=name, range=time_range(params, site.clock()), metric=chosen or usual, by=dimension(params.get("by", ""))
     )
     charts, more = await asyncio.gather(
         metric_views(site, asked, metrics[:MAX_CHARTS], large), details(site, asked, traffic, heat)

@@ -166,11 +166,7 @@ async def arm_view(site: Site, report: TrialReport, arm: ArmReport) -> ArmView:
         report=arm,
         primary=next(result for result in results if result.role == "primary"),
         rows=[
-            MetricRow(
-                result=result,
-                best_at_0=result.metric in falling,
-                forest=_forest(effects, result, scale, report),
-            )
+            MetricRow(result=result, best_at_0=result.metric in falling, forest=_forest(effects, result, scale, report))
             for result in scored
         ],
         axis=forest_axis(scale, report.margin),
