@@ -175,12 +175,17 @@ class Chart {
     return columns;
   }
 
-  // The smallest range within 0 and 1 that holds all but the widest twentieth of the intervals, with some room.
+  // The smallest range within 0 and 1 that holds the intervals, with some room; all but their widest twentieth, where
+  // those would take more than half of it.
   scale(columns) {
     const [lows, highs] = ["ci_low", "ci_high"].map((name) => this.points.flat().map((point) => point?.[name]).filter((one) => one != null).sort((a, b) => a - b));
     const values = [...this.points.flat().map((point) => point?.mean), ...(this.before ? columns.at(-1) : [])].filter((one) => one != null);
-    if (lows.length) values.push(lows[Math.floor(0.05 * lows.length)], highs[Math.ceil(0.95 * highs.length) - 1]);
     values.push(...this.answer.lines.map((one) => one.value));
+    if (lows.length) {
+      values.push(lows[Math.floor(0.05 * lows.length)], highs[Math.ceil(0.95 * highs.length) - 1]);
+      const usual = Math.max(...values) - Math.min(...values);
+      if (Math.max(...values, ...highs) - Math.min(...values, ...lows) <= 2 * usual) values.push(lows[0], highs.at(-1));
+    }
     if (!values.length) return [0, 1];
     const low = Math.min(...values);
     const high = Math.max(...values);

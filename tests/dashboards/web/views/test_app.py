@@ -53,7 +53,7 @@ async def test_an_app_has_a_chart_for_each_metric_and_tables_behind_them(tmp_pat
         re.fullmatch(r"95 % interval 0\.\d\d to 0\.\d\d, \d+ scores of the last \S+ \S+", one.get("title", ""))
         for one in page.all("span")
     )
-    assert "Input tokens 900" in page.words
+    assert "Input tokens of an answer 900" in page.words
     assert any(one.get("title") == "900 to 900, 320 answers" for one in page.all("div"))
     assert "Latency, median 1.5 s" in page.words or "Latency, median 1.4 s" in page.words
     assert "Cost of an answer 0.0020 USD" in page.words
