@@ -110,17 +110,19 @@ def period(since: str, until: str, now: float) -> tuple[float, float | None]:
 
 def ordered(report: SourceReport, order: Order) -> list[Source]:
     """Return the sources: those that lower scores first, or by uses, share in bad answers, contradictions or disuse."""
+    sign = -1.0 if report.lower_is_better else 1.0
 
-    def key(source: Source) -> tuple[float, ...]:
-        bad = source.in_bad.ratio if source.in_bad is not None else 0.0
+    def key(source: Source) -> tuple[float | str, ...]:
+        named, change = source.named, sign * round(source.effect or 0.0, 2)
+        end = sign * ((source.effect_ci_low if report.lower_is_better else source.effect_ci_high) or 0.0)
         by: dict[Order, tuple[float, ...]] = {
-            "named": (not source.named, -source.evidence_log10),
+            "named": (not named, source.effect is None, named and -source.evidence_log10, end >= 0.0, change),
             "uses": (),
-            "bad": (-bad,),
+            "bad": (-(source.in_bad.ratio if source.in_bad is not None else 0.0),),
             "contradicted": (-(source.contradicted or 0),),
             "unused": (-(source.never_used or 0),),
         }
-        return (*by[order], -source.uses)
+        return (*by[order], -source.uses, source.name)
 
     return sorted(report.sources, key=key)
 

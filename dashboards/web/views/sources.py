@@ -128,8 +128,7 @@ def source_links(reports: SourceReports, sample: Sample) -> list[str]:
 
 def rows_of(report: SourceReport, wanted: Selection) -> Sequence[Source]:
     """Return the sources in the order wanted; only the one that was asked for, if one was."""
-    some = [source for source in ordered(report, wanted.order) if wanted.source in ("", source.name)]
-    return some[:ROWS]
+    return [source for source in ordered(report, wanted.order) if wanted.source in ("", source.name)][:ROWS]
 
 
 def worst_of(report: SourceReport, name: str) -> list[str]:
@@ -147,8 +146,7 @@ def chart_of(source: Source, report: SourceReport) -> Markup:
         return Markup("")
     uses = by_part([part.uses for part in source.trend], "use")
     mean = f"From {number(dots[0].mean, 2)} to {number(dots[-1].mean, 2)}" if dots[1:] else number(dots[0].mean, 2)
-    desc = f"{mean}; {uses}."
-    title = f"Mean {report.metric} of exchanges with {source.name}"
+    title, desc = f"Mean {report.metric} of exchanges with {source.name}", f"{mean}; {uses}."
     return sparkline(dots, title=title, desc=desc, since=report.since, until=report.until, gap_s=2.5 * length)
 
 

@@ -17,7 +17,7 @@ from monitors.analysis.retrieval import source_reading
 from monitors.analysis.retrieval.source_reading import SourceReports
 from monitors.analysis.retrieval.sources import MAX_SOURCES, RetrievedExchange, Scope, reported
 from monitors.api import openapi
-from monitors.api.reports import source_handlers
+from monitors.api.reports import ordered, source_handlers
 from tests.support.running import serving
 
 NOW = 1_760_000_000.0
@@ -248,6 +248,31 @@ async def test_what_a_part_of_the_window_does_not_use_goes_to_the_others(
         found = (await some.read("shop", since_s=3600.0)).sources
     assert (found.read, found.complete, found.pending) == (read, complete, 0)
     assert found.sources[0].trend[1].uses == sum(50.0 <= one < 55.0 for one in minutes)
+
+
+@pytest.mark.parametrize("lower_is_better", [False, True])
+def test_the_clearest_loss_stands_first_equal_ones_by_name_and_what_has_no_comparison_last(lower_is_better):
+    (made,) = reported([exchange(1, "a")], SCOPE).sources
+    sign = -1.0 if lower_is_better else 1.0
+
+    def source(name, effect, half=1.0, **about):
+        low, high = (None, None) if effect is None else (sign * effect - half, sign * effect + half)
+        effect = None if effect is None else sign * effect
+        return replace(made, name=name, effect=effect, effect_ci_low=low, effect_ci_high=high, **about)
+
+    sources = [
+        source("unknown", None, evidence_log10=5.0),
+        source("d", -0.011, evidence_log10=0.1),
+        source("gain", 0.3, 0.1),
+        source("c", -0.009, evidence_log10=0.2),
+        source("loss of few", -0.3),
+        source("may lower", -0.1, 0.05),
+        source("lowers", -0.05, 0.01, named=True, evidence_log10=3.0),
+        source("lowers clearly", -0.02, 0.01, named=True, evidence_log10=4.0),
+    ]
+    report = replace(reported([exchange(1, "a")], SCOPE), sources=tuple(sources), lower_is_better=lower_is_better)
+    names = [one.name for one in ordered(report, "named")]
+    assert names == ["lowers clearly", "lowers", "may lower", "loss of few", "c", "d", "gain", "unknown"]
 
 
 async def test_the_api_returns_a_page_of_sources_in_the_order_wanted(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gaugeway.records import Context, Evaluation, Sample, Score
+from gaugeway.records import Context, Evaluation, Sample, Score, Usage
 from monitors.analysis.retrieval import source_reading
 from tests.support.pages import EVIL, world
 
@@ -25,10 +25,8 @@ async def test_the_table_names_the_source_that_lowers_scores_and_leads_to_its_wo
         exchange = await w.page(next(a["href"] for a in one.all("a") if a["href"].startswith("/exchanges/")))
     assert "8 sources in 120 exchanges" in every.words
     assert every.words.count("lowers faithfulness") == 1
-    assert (
-        "old.md ▼ lowers faithfulness -0.76 -0.81 to -0.71 n 20 0.20 0.96 20 100 % of the bad, 0 % of the good answers"
-        in every.words
-    )
+    assert "In bad answers In good answers old.md ▼ lowers faithfulness" in every.words
+    assert "old.md ▼ lowers faithfulness -0.76 -0.81 to -0.71 0.20 0.96 20 100 % 0 % doc" in every.words
     assert "Citations are unknown: no judge named the passages" in every.words
     assert "/sources?app=shop&since=24h&source=old.md" in [a["href"] for a in every.all("a")]
     assert "Worst answers with this source" in one.words
@@ -154,6 +152,21 @@ async def test_the_costs_of_passages_are_shown_with_what_is_estimated_and_unknow
     assert not page.all("img")
     assert "What the context costs" not in topics.words
     assert "What the context costs" not in one.words
+
+
+async def test_savings_below_one_percent_of_the_prompt_are_one_line(tmp_path):
+    large, small = (Context(text="It is so. " * 40, id="large"), Context(text="So.", id="small"))
+    async with world(tmp_path) as w:
+        for app, contexts in (("shop", (large, small)), ("desk", (small,))):
+            for _ in range(3):
+                usage = Usage(input_tokens=1000)
+                await w.add(0.5, contexts=contexts, context_source="explicit", app=app, usage=usage)
+        await w.look()
+        shop, desk = await w.page("/sources?app=shop"), await w.page("/sources?app=desk")
+    assert "Leave out large 10 % 100 Start a trial without large 2 smaller ones What fewer" in shop.words
+    assert "1 passage instead of 2 < 1 % 1 Start a trial with 1 passage Leave out small < 1 %" in shop.words
+    assert "Fewer passages would save No saving above 1 % of the prompt" in desk.words
+    assert " n 3" not in shop.words
 
 
 async def test_claims_and_shared_words_are_named_as_what_the_shares_rest_on(tmp_path):
