@@ -126,6 +126,7 @@ async def test_what_became_of_samples_is_said_by_metric_and_reason(tmp_path):
         await w.add(Failed("judge_timeout"))
         await w.add(0.5, at=time.time() - 2 * 86_400.0)
         page, week = await w.page("/pipeline"), await w.page("/pipeline?since=7d")
+    assert "7 of 10 answers have a score. 1 evaluation failed: judge timeout." in page.words
     assert "faithfulness 10 7 2 1 no contexts 2, judge timeout 1 failed" in page.words
     assert "faithfulness 11 8 2 1" in week.words
     assert "Requests that may be answered: chat completions, completions, responses, messages 10 100.0 %" in page.words
@@ -318,6 +319,7 @@ async def test_the_funnel_and_the_table_of_metrics_use_different_words_for_diffe
         for n in range(3):
             await w.add(Skipped("error_response"), id=f"s{n}", at=time.time() - 1000.0)
         page = await w.page("/pipeline")
+    assert "All answers have a score. Queue" in page.words
     assert "Selected answers that at least one metric was selected for 5" in page.words
     assert "Metric Evaluations Scored Skipped" in page.words
     assert "faithfulness 8 5 3" in page.words
