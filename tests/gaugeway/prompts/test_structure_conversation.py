@@ -257,7 +257,8 @@ def test_lines_that_are_sentences_are_no_titles_of_passages():
 
 def test_code_at_the_end_of_a_passage_keeps_its_fence():
     article = "To list the files of a folder, run this in the shell:\n```bash\nls -la\n```"
-    prompt = f"Use the articles.\n<articles>\n<article>\n{article}\n</article>\n<article>\nAnother text of some length, about the folders of a disk.\n"
+    other = "Another text of some length, about the folders of a disk."
+    prompt = f"Use the articles.\n<articles>\n<article>\n{article}\n</article>\n<article>\n{other}\n"
     found = read([Turn("user", (f"{prompt}</article>\n</articles>\n\nQuestion: How do I list files?",))])
     assert found is not None
     assert found.contexts[0].text == article
