@@ -175,6 +175,14 @@ def _orders(draw: random.Random, language: str) -> str:
     return ("\n" if style == "lines" else "" if language in ("zh", "ja") else " ").join(said)
 
 
+def _opener(draw: random.Random, frame_name: str) -> str:
+    """Draw what announces the passages; plain ones rather have something that does."""
+    opener = draw.choices(
+        ("label", "tag", "sentence", "ruled", "fence", "none", "stated"), [9, 5, 5, 2.5, 1.5, 2.5, 2]
+    )[0]
+    return "label" if opener == "none" and frame_name == "blank" and draw.random() < 0.5 else opener
+
+
 def _around(opener: str, labels: tuple[str, str], tag: str, announced: tuple[str, str], quotes: str) -> tuple[str, str]:
     """Return what stands before and behind the passages: labels, a tag, or an announcing sentence and a rule."""
     (named, end), (introduced, rule) = labels, announced
@@ -207,11 +215,7 @@ def _parts(
     form = label_form(draw)
     context, question = pick(draw, WORDS["context"], language), pick(draw, WORDS["question"], language)
     tag, asked_tag = draw.choice(WORDS["tags"]), draw.choice(WORDS["question_tags"])
-    opener = draw.choices(
-        ("label", "tag", "sentence", "ruled", "fence", "none", "stated"), [9, 5, 5, 2.5, 1.5, 2.5, 2]
-    )[0]
-    if opener == "none" and name == "blank" and draw.random() < 0.5:
-        opener = "label"
+    opener = _opener(draw, name)
     asked = draw.choices(("label", "tag", "plain", "sentence", draw.choice(SIGNS)), [9, 2, 2, 1, 0.5])[0]
     same_line = draw.random() < 0.6 and form.endswith((":", "：", ":**", ">"))
     block_line = opener == "label" and form.endswith((":", "：")) and draw.random() < 0.3
@@ -234,9 +238,9 @@ def _parts(
     sentence = f"{pick(random.Random(form), WORDS['orders'], 'en')} {question}: "
     named, end = label(context, form), label(f"End of {context}", form) if closing and form[0] in "=[-<#" else ""
     quotes = draw.choice(("```", '"""', "'''"))
-    if opener == "label" and name == "blank" and form[-1] in ":：" and draw.random() < 0.08:
-        opener = "quoted"
-    around = _around(opener, (named + (" " if block_line else "\n"), end), tag, (introduced, rule), quotes)
+    quoted = opener == "label" and name == "blank" and form[-1] in ":：" and draw.random() < 0.08
+    labels = (named + (" " if block_line else "\n"), end)
+    around = _around("quoted" if quoted else opener, labels, tag, (introduced, rule), quotes)
 
     def render(said: str, found: list[Passage], own: bool) -> str:  # noqa: FBT001 - where the question goes
         written = {

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import TypeAlias
 
 from cachetools import LRUCache, TTLCache
@@ -223,7 +222,11 @@ class HeatMapReader:
                 task.add_done_callback(self._running.discard)
             if task is not None and (await asyncio.wait([task], timeout=within_s))[0]:
                 task.result()
-        columns = [found for found in takewhile(bool, (self._held(key, HELD_S) for key in keys)) if found]
+        columns: list[tuple[Column, bool]] = []
+        for key in keys:
+            if (held := self._held(key, HELD_S)) is None:
+                break
+            columns.append(held)
         return HeatMap(
             columns=[column for column, _ in columns[::-1]],
             complete=len(columns) == len(keys),

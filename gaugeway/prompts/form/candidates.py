@@ -67,7 +67,7 @@ def _parts(text: Text) -> Iterator[Block]:
     for first, last in ((0, -1), (1, -1), (0, None), (1, None)):
         if len(some := text.parts[first:last]) > 1:
             start, end = some[0][0], some[-1][1]
-            opener, closer = _line_before(text, start), _line_behind(text, end)
+            opener, closer = _line_before(text, start), text.line_from(end)
             yield Block(start, end, opener, closer, "part", some, (0,) * len(some))
 
 
@@ -144,7 +144,7 @@ def _siblings(text: Text, group: Sequence[Element], parent: Element | None) -> B
     before = _line_before(text, group[0].start) if parent is None or parent.inner < group[0].start - LINE // 2 else None
     if before is None and parent is not None:
         before = _line_of(text, parent.start)
-    after = _line_behind(text, group[-1].end)
+    after = text.line_from(group[-1].end)
     return Block(
         group[0].start,
         group[-1].end,
@@ -185,7 +185,7 @@ def _body(text: Text, one: Element) -> Span:
 def _inside(text: Text, one: Element) -> Iterator[Block]:
     lines = text.lines[text.line_at(one.inner) : text.line_at(one.inner_end)]
     opener = _line_of(text, one.start)
-    closer = _line_behind(text, one.end)
+    closer = text.line_from(one.end)
     for split, spans, marks, frame in _splits(text, one.inner, one.inner_end, lines):
         yield Block(one.inner, one.inner_end, opener, closer, split, spans, marks, frame, inside=True)
 
@@ -224,11 +224,6 @@ def _line_before(text: Text, at: int) -> Line | None:
     return text.lines[index - 1] if index else None
 
 
-def _line_behind(text: Text, at: int) -> Line | None:
-    index = text.line_at(at)
-    return text.lines[index] if index < len(text.lines) else None
-
-
 def _data(text: Text) -> Iterator[Block]:
     """Yield the lists of JSON or printed objects that begin with a line."""
     raw, lines = text.raw, text.lines
@@ -246,13 +241,13 @@ def _data(text: Text) -> Iterator[Block]:
         end, value = _decoded(raw, at)
         if value is None:
             continue
-        closer = _line_behind(text, end)
+        closer = text.line_from(end)
         until = end
         found = tuple(item.context for item in read(value))
         if found:
             before = index - 1 if index and raw.startswith("```", lines[index - 1].start) else index
             if before < index and closer is not None and raw.startswith("```", closer.start):
-                closer = _line_behind(text, closer.end)
+                closer = text.line_from(closer.end)
             opener = line if at > line.start else lines[before - 1] if before else None
             yield Block(at, end, opener, closer, "data", ((at, end),), (0,), data=found)
 
@@ -349,7 +344,7 @@ def _fenced(text: Text) -> Iterator[Block]:
     spans = tuple((opening.end, closing.start) for opening, closing in pairs)
     said = tuple(f'name="{text.raw[one.start : one.end].strip("`~ ")}"' for one, _ in pairs)
     start, end = pairs[0][0].start, pairs[-1][1].end
-    opener, closer = _line_before(text, start), _line_behind(text, end)
+    opener, closer = _line_before(text, start), text.line_from(end)
     yield Block(start, end, opener, closer, "fence", spans, (0,) * len(spans), attributes=said)
 
 

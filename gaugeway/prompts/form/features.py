@@ -342,7 +342,7 @@ def of_question(asked: Asked | None, points: float, *, own: bool) -> dict[str, f
 
 
 def _number(block: Block, seen: Seen) -> int | None:
-    line = next((line for line in seen.text.lines if line.start >= block.spans[0][0]), None)
+    line = seen.text.line_from(block.spans[0][0])
     return None if line is None else line.number
 
 

@@ -6,9 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import accumulate, islice
-from operator import or_
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -18,7 +16,7 @@ from gaugeway.exchange import Request
 from gaugeway.prompts import messages_of, text_parts
 from gaugeway.prompts.form.candidates import blocks_of, contexts
 from gaugeway.prompts.form.features import Asked, asked_of, nested, of_block, of_line, of_place, of_question
-from gaugeway.prompts.form.lines import Line, lines_of
+from gaugeway.prompts.form.lines import Line, behind_label, lines_of
 from gaugeway.prompts.form.text import Block, Seen, Text, weight
 from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.notation import decoded
@@ -201,10 +199,10 @@ def _may_hold(turn: Turn, index: int, last: int) -> bool:
 def _behind_its_label(text: str) -> str:
     """Return a turn without the label of the question in front of it."""
     first = next(iter(lines_of(text, 0, min(len(text), PAGE))), None)
-    if first is None or first.kind != "field" or not first.keys[0].endswith((":", "：")):
+    if first is None or first.kind != "field":
         return text
-    at = len(first.keys[0])
-    return text[at:].strip(" *") if IndexedText(text[:at]).has("question", 0, at) else text
+    at = behind_label(text, first)
+    return text[at:].strip() if IndexedText(text[:at]).has("question", 0, at) else text
 
 
 def question_in(text: str) -> str | None:
@@ -257,11 +255,13 @@ def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
 
     scored = []
     for number, block in enumerate(blocks_of(seen.text, lambda line: of("opener", line)[0])):
-        beside = [("opener", block.opener), ("closer", block.closer), *_first_lines(seen.text, block)]
-        said = [of(name, line) for name, line in beside]
-        place = of_place(seen, block)
-        points = score(first, place) + sum(each for each, _ in said)
-        scored.append((points, -number, block, reduce(or_, (values for _, values in said), place)))
+        values = of_place(seen, block)
+        points = score(first, values)
+        for name, line in (("opener", block.opener), ("closer", block.closer), *_first_lines(seen.text, block)):
+            more, said = of(name, line)
+            points += more
+            values |= said
+        scored.append((points, -number, block, values))
     scored.sort(key=lambda one: one[:2], reverse=True)
     return [(block, values) for _, _, block, values in scored[:most]]
 
@@ -269,9 +269,8 @@ def _likeliest(seen: Seen, most: int) -> list[tuple[Block, dict[str, float]]]:
 def _first_lines(text: Text, block: Block) -> Iterator[tuple[str, Line]]:
     """Yield the first line of the first and of the last record: one with a label may be the prompt's own."""
     if block.frame is None and not block.data and block.split != "tag":
-        spans = {"first": block.spans[0], "final": block.spans[-1]}
-        for name, (start, _) in list(spans.items())[: len(block.spans)]:
-            line = next(iter(text.lines[(at := text.line_at(start)) : at + 1]), None)
+        for name, (start, _) in zip(("first", "final"), dict.fromkeys((block.spans[0], block.spans[-1])), strict=False):
+            line = text.line_from(start)
             if line is not None and not text.raw[start : line.start].strip():
                 yield name, line
 

@@ -178,6 +178,11 @@ class Text(Struct):
         """Return the index of the first line that begins at an offset or behind it."""
         return bisect_left(self.lines, at, key=lambda line: line.start)
 
+    def line_from(self, at: int) -> Line | None:
+        """Return the first line that begins at an offset or behind it; None behind the last one."""
+        index = self.line_at(at)
+        return self.lines[index] if index < len(self.lines) else None
+
 
 def _parents(elements: Sequence[Element]) -> list[int]:
     found: list[int] = []

@@ -293,8 +293,8 @@ class Rollups:
             found += some
             rows = sum(part.n for part in some)
             if at <= end or rows > ROWS:  # a shorter look says nothing about longer ones
-                took = rows / ROWS
-                self._step_s[kind.name] = next_step(step_s, took, quick_s=0.5, least_s=HOUR_S, most_s=DAY_S)
+                share = rows / ROWS
+                self._step_s[kind.name] = next_step(step_s, share, quick_s=0.5, least_s=HOUR_S, most_s=DAY_S)
         return found
 
 

@@ -192,7 +192,7 @@ async def test_who_is_cancelled_before_his_turn_reads_nothing(path):
     assert asked == [3]
 
 
-async def test_a_read_that_breaks_the_connection_fails_nobody_else(path):
+async def test_a_read_that_breaks_the_connection_fails_no_other_read(path):
     async with opened(path) as database:
         await database.change(INSERT, (1,))
         broken, counted = await asyncio.gather(
