@@ -16,7 +16,7 @@ from dashboards.web.frame_first import FrameFirst, renders
 from dashboards.web.gateways import gateway_urls
 from dashboards.web.login import login_handlers, page_guard
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
-from dashboards.web.templating import add_security_headers, asset_handler, assets
+from dashboards.web.templating import add_security_headers, asset_handler, assets, compile_beforehand
 from dashboards.web.templating import templates as page_templates
 from dashboards.web.toolbar import ALIASES
 from dashboards.web.views.alerts import alert_form_handlers, alert_view_handlers
@@ -116,7 +116,9 @@ def operator_page(insight: Insight, engine: AlertEngine, registry: CollectorRegi
     """Build the operator's page (a `monitors.app.PageFactory`)."""
     config: Config = more["config"]
     urls = gateway_urls(config.monitors.gateways, config.gateway)
-    return pages(Site(insight=insight, engine=engine, registry=registry, gateways=urls, **more))
+    made = pages(Site(insight=insight, engine=engine, registry=registry, gateways=urls, **more))
+    compile_beforehand(made.templates)
+    return made
 
 
 def pages(site: Site) -> Pages:
