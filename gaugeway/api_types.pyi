@@ -195,6 +195,8 @@ class Compared(TypedDict):
     reason: str
     ci_low: float | None
     ci_high: float | None
+    low: float | None
+    high: float | None
     wins: int | None
     losses: int | None
     ties: int | None

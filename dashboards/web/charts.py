@@ -224,22 +224,35 @@ _ROUND = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """A gain of B over A, positive if B is better, with its interval if there is one."""
+    """A gain of B over A, positive if B is better, with its interval if there is one, and a narrower one inside it."""
 
     gain: float
     low: float | None = None
     high: float | None = None
+    inner: tuple[float, float] | None = None
 
 
-def effect_of(difference: float, low: float | None, high: float | None, *, lower_is_better: bool) -> Effect:
+def effect_of(
+    difference: float,
+    low: float | None,
+    high: float | None,
+    *,
+    lower_is_better: bool,
+    inner: tuple[float, float] | None = None,
+) -> Effect:
     """The effect of a difference B - A on the metric's own scale.
 
     >>> effect_of(0.1, 0.05, 0.2, lower_is_better=True)
     Effect(gain=-0.1, low=-0.2, high=-0.05)
     """
     if not lower_is_better:
-        return Effect(gain=difference, low=low, high=high)
-    return Effect(gain=-difference, low=None if high is None else -high, high=None if low is None else -low)
+        return Effect(gain=difference, low=low, high=high, inner=inner)
+    return Effect(
+        gain=-difference,
+        low=None if high is None else -high,
+        high=None if low is None else -low,
+        inner=None if inner is None else (-inner[1], -inner[0]),
+    )
 
 
 def reach(effects: Iterable[Effect], margin: float) -> float:
@@ -258,7 +271,7 @@ def reach(effects: Iterable[Effect], margin: float) -> float:
 
 
 def forest_row(effect: Effect, *, reach: float, margin: float, title: str) -> Markup:
-    """The plot of one row: a line at no difference, one at the margin, the interval, the effect.
+    """The plot of one row: a line at no difference, those of the margin, the interval, a thick inner one, the effect.
 
     An interval that goes beyond the scale ends in an arrow.
     """

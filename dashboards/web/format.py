@@ -70,6 +70,15 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def about(value: float) -> str:
+    """A count to two digits.
+
+    >>> about(15955), about(530), about(7)
+    ('16,000', '530', '7')
+    """
+    return f"{float(f'{value:.2g}'):,.0f}"
+
+
 def counted(value: float, noun: str) -> str:
     """A count with its noun, which is in the plural unless there is one.
 

@@ -68,15 +68,16 @@ class Arm:
 class Compared:
     """The comparison of one app and metric; `difference` is challenger - champion on the metric's own scale.
 
-    `ci_low` to `ci_high` is its 95 % interval, valid however often it is looked at; None below an effective sample size
-    of 10 on either side. Of the questions that both answered, `wins` have a better score of the challenger, `losses` a
-    worse one, `ties` the same; None where questions were not read. `overlap` is the share of the scores from the time
-    when both versions served, of the version with the smaller share (0 for periods); None without scores. `pairs`
-    counts questions answered by both, None for unpaired comparisons. `for_roll_back` and `for_ship` are log10 of
-    evidence / threshold: a decision falls at 0. `needed`, from the champion's scores, is the number of scores of each
-    version with which an equal version ships, or a loss of twice the margin is rolled back, in 80 % of the runs; None
-    for pairs, and below 10 effective scores. `left_out` scores have no partner, or a judge or metric version that the
-    other side lacks.
+    `low` to `high` is the interval that decides: the verdict falls when it lies on one side of the margin. `ci_low` to
+    `ci_high` is its 95 % interval, valid however often it is looked at; None below an effective sample size of 10 on
+    either side. Of the questions that both answered, `wins` have a better score of the challenger, `losses` a worse
+    one, `ties` the same; None where questions were not read. `overlap` is the share of the scores from the time when
+    both versions served, of the version with the smaller share (0 for periods); None without scores. `pairs` counts
+    questions answered by both, None for unpaired comparisons. `for_roll_back` and `for_ship` are log10 of evidence /
+    threshold: a decision falls at 0. `needed`, from the champion's scores, is the number of scores of each version with
+    which an equal version ships, or a loss of twice the margin is rolled back, in 80 % of the runs; None for pairs, and
+    below 10 effective scores. `left_out` scores have no partner, or a judge or metric version that the other side
+    lacks.
     """
 
     app: str
@@ -94,6 +95,8 @@ class Compared:
     reason: str = ""
     ci_low: float | None = None
     ci_high: float | None = None
+    low: float | None = None
+    high: float | None = None
     wins: int | None = None
     losses: int | None = None
     ties: int | None = None
@@ -181,7 +184,7 @@ def _undirected(scores: Sides | Parts, margin: float) -> Compared:
             decided = "within the margin"
         elif found.ci_low > 0.0 or found.ci_high < 0.0:
             decided = "differs"
-    return replace(found, decision=decided)
+    return replace(found, decision=decided, low=found.ci_low, high=found.ci_high)
 
 
 class Outcomes(NamedTuple):
@@ -260,7 +263,7 @@ def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int]
     if not looks:
         return _compared(scores, test.verdict(), (None, None))
     a, b = (replace(side, mean=on_scale(side.mean, flipped=flipped)) for side in looks[-1])
-    found = _compared(scores, test.verdict(), (a, b))
+    found = _deciding(_compared(scores, test.verdict(), (a, b)), test.interval(*looks[-1]), flipped=flipped)
     if min(a.n, b.n) < least:
         found = replace(
             found, reason=f"without named conversations it is decided from {least} scores of each version on"
@@ -373,7 +376,15 @@ def _paired(scores: Sides, pairs: Sequence[tuple[Point, Point]], test: Sequentia
     if last.n_eff >= MIN_N_EFF:
         low, high = sorted((sign * (2.0 * low - 1.0), sign * (2.0 * high - 1.0)))
         found = replace(found, ci_low=low, ci_high=high)
-    return found
+    return _deciding(found, test.interval(last), flipped=flipped)
+
+
+def _deciding(found: Compared, ends: tuple[float, float] | None, *, flipped: bool) -> Compared:
+    """Add the interval that decides, on the metric's own scale; it includes the difference."""
+    if ends is None or found.difference is None:
+        return found
+    low, high = sorted((-end for end in ends) if flipped else ends)
+    return replace(found, low=min(low, found.difference), high=max(high, found.difference))
 
 
 def look_sizes(count: int) -> Iterator[int]:

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from monitors.statistics.confidence_sequence import with_pseudo_scores
 from monitors.statistics.weighted_mean import Estimate
@@ -62,6 +62,14 @@ class Verdict:
     better: bool = False
 
 
+class _Seen(NamedTuple):
+    """The difference B - A at a look, its variance, and the effective number of scores of the smaller side."""
+
+    difference: float
+    variance: float
+    smaller: float
+
+
 class SequentialTest:
     """The test of one comparison: takes the estimates from all scores so far at each look.
 
@@ -78,17 +86,29 @@ class SequentialTest:
         self._down = self._up = self._below = self._above = -math.inf
         self._decision: Decision = "not enough data"
         self._more: int | None = None
+        self._decided: list[_Seen] = []  # the looks at which a statement was proved
 
     def look(self, champion: Estimate, challenger: Estimate) -> Decision:
         """Look at the scores of both versions, which answered different requests; return the decision so far."""
-        (t_a, mean_a, v_a), (t_b, mean_b, v_b) = (with_pseudo_scores(e, PSEUDO_SCORES) for e in (champion, challenger))
-        smaller = min(champion.n_eff, challenger.n_eff)
-        return self._see(mean_b - mean_a, v_a / t_a + v_b / t_b, smaller, champion.n + challenger.n)
+        return self._see(self._seen(champion, challenger), champion.n + challenger.n)
 
     def look_at_pairs(self, halves: Estimate) -> Decision:
         """Look at pairs of scores of the same question, by the estimate of (B - A + 1)/2."""
-        difference, variance, conversations = paired_difference(halves, self._threshold)
-        return self._see(difference, variance, conversations, halves.n)
+        return self._see(self._seen(halves), halves.n)
+
+    def interval(self, *estimates: Estimate) -> tuple[float, float] | None:
+        """Return the interval of B - A that decides, from what `look` or `look_at_pairs` takes.
+
+        A verdict falls when it lies on one side of the margin, and it stays there. None with too few scores.
+        """
+        seen = self._seen(*estimates)
+        if seen.smaller < MIN_SCORES:
+            return None
+        low, high = interval(seen.difference, seen.variance, self._margin, self._threshold)
+        for earlier in self._decided:
+            ends = interval(earlier.difference, earlier.variance, self._margin, self._threshold)
+            low, high = max(low, min(ends[0], high)), min(high, max(ends[1], low))
+        return max(-1.0, low), min(1.0, high)
 
     def verdict(self) -> Verdict:
         """Return the current result."""
@@ -101,9 +121,16 @@ class SequentialTest:
             better=self._above >= self._threshold,
         )
 
-    def _see(self, difference: float, variance: float, smaller: float, n: int) -> Decision:
-        if smaller < MIN_SCORES:
+    def _seen(self, *estimates: Estimate) -> _Seen:
+        if len(estimates) == 1:
+            return _Seen(*paired_difference(estimates[0], self._threshold))
+        (t_a, mean_a, v_a), (t_b, mean_b, v_b) = (with_pseudo_scores(side, PSEUDO_SCORES) for side in estimates)
+        return _Seen(mean_b - mean_a, v_a / t_a + v_b / t_b, min(side.n_eff for side in estimates))
+
+    def _see(self, seen: _Seen, n: int) -> Decision:
+        if seen.smaller < MIN_SCORES:
             return self._decision
+        (difference, variance, _), before = seen, (self._decision, self._below >= self._threshold)
         distance = difference + self._margin
         self._down = max(self._down, log_evidence(-distance, variance, self._margin))
         self._up = max(self._up, log_evidence(distance, variance, self._margin))
@@ -113,6 +140,8 @@ class SequentialTest:
             self._decision = "roll back" if self._down >= self._up else "ship"
         if self._decision == "ship" and self._below >= self._threshold:
             self._decision = "within the margin"
+        if (self._decision, self._below >= self._threshold) != before:
+            self._decided.append(seen)
         self._more = None
         if distance * distance > variance:
             times = times_needed(abs(distance), variance, self._margin, self._threshold)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
@@ -19,6 +19,7 @@ from msgspec import Struct
 from dashboards.web.charts import Dot, Line, effect_of, forest_axis, forest_row, reach, timeline
 from dashboards.web.format import interval, number, signed
 from dashboards.web.site import TEXTS, Page, Site
+from dashboards.web.views.overview import leading
 from gaugeway.records import PROMPT_SCHEME, Sample, grouped
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.changes import Version
@@ -70,14 +71,14 @@ def _lines(sample: Sample) -> Sequence[str]:
 
 
 SINCE, MAX_FIELD = "7d", 300
-SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
+SPANS = (("24h", "last 24 hours"), ("7d", "last 7 days"), ("30d", "last 30 days"))
 MOST, READING_S = 10_000, 2.0
 """Where the store cannot aggregate: scores read per version, and the time limit for reading."""
 MOST_QUESTIONS, WITHIN_S = 1000, 0.6
 """Scores of both versions up to which they are read individually with their questions; time limit for counting."""
 FRESH_S, PARTIAL_S, _KEPT = 60.0, 2.0, 20
 MAX_APPS = 200
-"""Apps offered for selection; others can be typed."""
+"""Apps offered for selection; others by their address."""
 MAX_TRIALS = 5
 """Trials beside a comparison, the newest ones."""
 LONGEST_S = 366 * 86_400.0
@@ -89,7 +90,11 @@ FINE_S, FINE_WITHIN_S = 6 * 3600.0, 0.15
 VERSION_WORDS = {name: name for name in ("ship", "roll back", "within the margin", "not enough data")}
 PERIOD_WORDS = VERSION_WORDS | {"ship": "not worse", "roll back": "worse"}
 """What the decisions are called: a period is neither shipped nor rolled back."""
-SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…", "differs": "≠", "within the margin": "≈"}
+SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "○", "differs": "≠", "within the margin": "≈"}
+TOGETHER_S = 900.0
+"""A version of another kind that came so close to B, in seconds, cannot be told apart from it."""
+DIGITS = 3
+"""Decimals: what is compared is of the size of the margin."""
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
 Item = TypeVar("Item")
 
@@ -205,25 +210,55 @@ def rows_of(
     is_best_at_0: Callable[[str], bool],
     margin: float,
 ) -> tuple[list[Row], Markup]:
-    """Table rows with their charts, decided ones first; and the scale of their plots."""
+    """Table rows with their charts by app, decided ones first; and the scale of their plots."""
     sides = {(sides_of.app, sides_of.metric): sides_of for sides_of in everything}
     order = ("roll back", "ship", "within the margin", "not enough data", "differs")
     effects = {
         (row.app, row.metric): effect_of(
-            row.difference, row.ci_low, row.ci_high, lower_is_better=is_best_at_0(row.metric)
+            row.difference,
+            row.low,
+            row.high,
+            lower_is_better=is_best_at_0(row.metric),
+            inner=None if row.ci_low is None or row.ci_high is None else (row.ci_low, row.ci_high),
         )
         for row in compared
         if row.difference is not None and row.directed
     }
     scale = reach(effects.values(), margin)
     rows = []
-    for row in sorted(compared, key=lambda row: (not row.directed, order.index(row.decision), row.app, row.metric)):
+    first = {row.app: order.index(row.decision) for row in sorted(compared, key=lambda row: -order.index(row.decision))}
+    for row in sorted(
+        compared, key=lambda row: (first[row.app], row.app, not row.directed, order.index(row.decision), row.metric)
+    ):
         key = (row.app, row.metric)
-        about = f"B - A {signed(row.difference)}, 95 % interval {interval(row.ci_low, row.ci_high)}"
+        about = (
+            f"B - A {signed(row.difference, DIGITS)}, the interval that decides {interval(row.low, row.high, DIGITS)}, "
+            f"95 % interval {interval(row.ci_low, row.ci_high, DIGITS)}"
+        )
         plot = forest_row(effects[key], reach=scale, margin=margin, title=about) if key in effects else Markup("")
         drawing = chart(sides[key], names)
         rows.append(Row(compared=row, chart=drawing, forest=plot, counted=isinstance(sides[key], Parts)))
     return rows, forest_axis(scale, margin)
+
+
+def came_with(changes: Iterable[Version], by: str, b: str, apps: Collection[str]) -> list[str]:
+    """Versions of other kinds that came to these apps at the same time as B.
+
+    >>> seen = [Version(app="a", kind=kind, value="v2", first_seen=at, exchanges=9)
+    ...         for kind, at in (("model", 100.0), ("prompt", 160.0), ("tag:release", 5000.0))]
+    >>> came_with(seen, "model", "v2", {"a"})
+    ['prompt v2']
+    """
+    changes = list(changes)
+    began = {change.app: change.first_seen for change in changes if (change.kind, change.value) == (by, b)}
+    near = [
+        change
+        for change in changes
+        if change.kind != by
+        and change.app in apps
+        and abs(change.first_seen - began.get(change.app, -1e9)) <= TOGETHER_S
+    ]
+    return list(dict.fromkeys(f"{change.kind.removeprefix('tag:')} {change.value}" for change in near))
 
 
 def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
@@ -385,7 +420,8 @@ def compare_view_handlers(site: Site) -> list[Any]:
         wanted, now = parse_form(request.query_params), site.clock()
         versions = site.engine.versions.all()
         begin = start(versions, by=wanted.by, app=wanted.app, kinds=site.tags(wanted.app))
-        a, b = (wanted.a, wanted.b) if wanted.a or wanted.b else (begin.a, begin.b)
+        asked = request.query_params.get("of", begin.by) == begin.by  # the values shown were those of another kind
+        a, b = (wanted.a, wanted.b) if asked and (wanted.a or wanted.b) else (begin.a, begin.b)
         answer, problems, missing = None, list(wanted.problems), ""
         problems += too_long(begin.by, (a, b), wanted.since, now)
         if a and b and not problems:
@@ -396,6 +432,9 @@ def compare_view_handlers(site: Site) -> list[Any]:
             except ValueError as error:
                 problems.append(str(error))
         trials = await site.trials.reports() if site.trials is not None else []
+        rows = [] if answer is None else [row.compared for row in answer.rows]
+        worse = {(row.app, row.metric) for row in rows if row.decision == "roll back"}
+        firing = leading([alert for alert in site.engine.alerts() if alert.state == "firing"])
         return site.render(
             request,
             "compare.html",
@@ -409,8 +448,12 @@ def compare_view_handlers(site: Site) -> list[Any]:
             problems=problems,
             missing=missing,
             signs=SIGNS,
-            spans=SPANS,
+            spans=dict(SPANS) | ({} if wanted.since in dict(SPANS) else {wanted.since: wanted.since}),
             apps=sorted({version.app for version in versions} | {name for name, _ in site.apps()})[:MAX_APPS],
+            choices=list(dict.fromkeys([*begin.values[::-1], *filter(None, (a, b))])),
+            together=came_with(site.engine.versions.changes(), begin.by, b, {row.app for row in rows}),
+            alerts=[alert for alert in firing if (alert.app, alert.metric) in worse],
+            digits=DIGITS,
             alpha=comparing.ALPHA,
             most_questions=MOST_QUESTIONS,
             periods=begin.by == PERIOD,

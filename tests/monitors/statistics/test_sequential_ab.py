@@ -226,3 +226,30 @@ def test_what_was_seen_counts_among_what_is_to_come():
     assert log_evidence(0.02 - 0.02 / after_a_bad_start, 0.01**2 / after_a_bad_start, 0.02) == pytest.approx(
         3.7, abs=0.01
     )
+
+
+@pytest.mark.parametrize("true", [-0.06, -0.02, 0.0, 0.03])
+def test_the_interval_lies_on_the_side_of_the_margin_that_the_verdict_says(true):
+    """Whatever comes after a verdict, and as long as there is none, what is drawn agrees with it."""
+    rng = np.random.default_rng(11)
+    for _ in range(20):
+        test, margin = SequentialTest(margin=0.02), 0.02
+        drift = rng.normal(0.0, 0.03, 2)
+        a = rng.random(6000) < 0.8
+        b = rng.random(6000) < 0.8 + true + np.repeat(drift, 3000)
+        for end in (100, 400, 1500, 3000, 4000, 6000):
+            both = [hajek(side[:end].astype(float), np.ones(end)) for side in (a, b)]
+            decision, (low, high) = test.look(*both), test.interval(*both)
+            assert low <= high
+            shown = {
+                "roll back": high < -margin,
+                "ship": low > -margin,
+                "within the margin": -margin < low and high < margin,
+                "not enough data": low <= -margin <= high,
+            }
+            assert shown[decision], (decision, low, high)
+
+
+def test_of_few_scores_there_is_no_interval():
+    few = Estimate(mean=0.5, sd=0.5, n=9, n_eff=9.0)
+    assert SequentialTest().interval(few, few) is None

@@ -36,34 +36,44 @@ async def two(
     await w.look()
 
 
+def chosen(page):
+    """What the menus of the form have selected, but for the app's."""
+    return [one["value"] for one in page.all("option") if "selected" in one]
+
+
 async def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.6)
         page = await w.page("/compare")
-    assert "✗ Roll back. new is worse than old by more than the margin: faithfulness of shop." in page.words
+    assert (
+        "✗ Roll back new It is worse than old by more than the margin of 0.02: faithfulness of shop, 0.9" in page.words
+    )
     assert "✗ roll back" in page.words
     assert "300" in page.words
     assert "A and B served mostly at different times: only 0 % of one version's scores" in page.words
-    (risk,) = [one["title"] for one in page.all("button") if one.get("class") == "tip"]
+    _, risk = [one["title"] for one in page.all("button") if one.get("class") == "tip"]
     assert "Differences between the periods in which they served count as differences of the versions." in risk
     assert "A is old , B is new" in page.words.replace("old,", "old ,")
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
     assert {"line k1", "line k2"} <= {one.get("class") for one in page.all("polyline")}
-    assert [one["value"] for one in page.all("input") if one["name"] in ("by", "a", "b")] == ["model", "old", "new"]
+    assert chosen(page) == ["model", "old", "new", "7d"]
 
 
 async def test_a_better_version_may_be_shipped(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.6, 0.9, kind="tag")
-        assert "✓ Ship. new is not worse than old" in (await w.page("/compare?by=tag:release&a=old&b=new")).words
+        assert (
+            "✓ Ship new It is not worse than old by more than the margin of 0.02 on any metric."
+            in (await w.page("/compare?by=tag:release&a=old&b=new")).words
+        )
 
 
 async def test_a_metric_whose_best_value_is_0_is_judged_the_other_way_round(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.6, 0.2, metric="hallucination")
         words = (await w.page("/compare?by=model&a=old&b=new")).words
-    assert "✓ Ship." in words
+    assert "✓ Ship new" in words
     assert "0 is best" in words
 
 
@@ -71,9 +81,9 @@ async def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.82, n=60)
         words = (await w.page("/compare")).words
-    assert "Not enough data to decide between old and new." in words
-    assert "more scores are needed" in words
-    assert re.search(r"It usually takes [\d,]+ scores of each version\.", words)
+    assert "Not decided yet The scores so far do not show whether new is worse than old by more than 0.02." in words
+    assert re.search(r"If the differences stay as they are, about [\d,]+ more scores decide\.", words)
+    assert re.search(r"○ not enough data about [\d,]+ more", words)
     assert "too few for an interval" not in words
 
 
@@ -149,7 +159,7 @@ async def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_pa
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, n=450, over_s=14_400)
         page = await w.page("/compare")
-    assert "✗ Roll back. new is worse than old by more than the margin: faithfulness of shop." in page.words
+    assert "✗ Roll back new It is worse than old" in page.words
     assert "450" in page.words
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
@@ -168,7 +178,7 @@ async def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(
         all_of_them = await w.page("/compare")
     assert "Only part of the scores in this period has been read." in some.words
     assert "part of the scores" not in all_of_them.words
-    assert "✗ Roll back. new is worse than old" in all_of_them.words
+    assert "✗ Roll back new It is worse than old" in all_of_them.words
 
 
 def test_what_changed_last_tells_the_versions_apart():
@@ -194,10 +204,11 @@ def test_how_many_more_is_said_only_when_all_can_tell():
     macros = page_templates(assets()).instance.engine.get_template("compare_verdict.html").module
 
     def words(compared):
-        return macros.verdict(compared, "not enough data", "a", "b", view.VERSION_WORDS)
+        return macros.basis(compared, "not enough data", "a", "b", 0.02)
 
-    assert "About 2,000 more scores" in words(some)
+    assert "between 500 and 2,000 more scores decide" in words(some)
     assert "more scores" not in words([*some, Compared(metric="z", **about)])
+    assert "usually takes about 3,100 scores" in words([*some, Compared(metric="z", needed=3123, **about)])
 
 
 def test_times_with_few_scores_have_no_dot():
@@ -232,11 +243,14 @@ async def test_a_difference_has_its_interval_and_a_plot_on_a_common_scale(tmp_pa
     labels = [one["aria-label"] for one in page.all("svg") if one.get("class") == "forest"]
     assert labels[0].startswith("Scale from -0.50 to +0.50; dashed line: margin -0.02")
     assert len(labels) == 3
-    low, high = re.search(r"B - A -0.3\d, 95 % interval (-0.\d+) to (-0.\d+)", labels[1]).groups()
-    assert float(low) < -0.3 < float(high) < -0.24
+    ends = re.search(
+        r"B - A -0.3\d+, the interval that decides (\S+) to (\S+), 95 % interval (\S+) to (\S+)", labels[1]
+    )
+    low, high, *inner = ends.groups()
+    assert float(low) < float(inner[0]) < -0.3 < float(inner[1]) < float(high) < -0.2
     assert f"{low} to {high}" in page.words
-    assert "-0.00 " not in page.words
-    assert "+0.00 " not in page.words
+    assert "-0.000 " not in page.words
+    assert "+0.000 " not in page.words
 
 
 async def test_the_verdict_counts_the_outcomes(tmp_path):
@@ -244,9 +258,9 @@ async def test_the_verdict_counts_the_outcomes(tmp_path):
         await two(w, 0.6, 0.9)
         await two(w, 0.9, 0.88, metric="answer_relevancy", n=25)
         words = (await w.page("/compare?by=model&a=old&b=new")).words
-    assert "Not enough data yet for 1 of 2 comparisons; in the others new is not worse than old." in words
-    assert "Of 2 comparisons: 1 ship, 0 roll back, 0 within the margin, 1 not enough data." in words
-    assert "Not enough data to decide" not in words
+    assert "On 1 of 2 metrics new is not worse than old by more than 0.02; 1 is open." in words
+    assert "✓ 1 ship ○ 1 not enough data" in words
+    assert "roll back" not in words
 
 
 async def test_of_the_same_questions_it_says_how_many_got_a_better_answer(tmp_path):
@@ -268,7 +282,10 @@ async def test_two_periods_are_compared_whatever_the_version(tmp_path):
             await w.page("/compare?by=period&a=90d..80d&b=1h..now"),
             await w.page("/compare?by=period"),
         )
-    assert "✗ Worse. 1h..now is worse than 2h..1h by more than the margin: faithfulness of shop." in found.words
+    assert (
+        "✗ 1h..now is worse It is worse than 2h..1h by more than the margin of 0.02: faithfulness of shop"
+        in found.words
+    )
     assert "roll back" not in found.words
     assert "different times" not in found.words
     assert "in which they served" not in found.words
@@ -307,11 +324,11 @@ async def test_a_signal_without_a_better_direction_differs_and_decides_nothing(t
         await two(w, 0.9, 0.9)
         page = await w.page("/compare?by=model&a=old&b=new")
     assert re.search(
-        r"contexts_per_answer shop; no better direction \+0\.\d+ .{0,40}≠ differs does not count for or against B",
+        r"contexts_per_answer no better direction ≠ differs \+0\.\d+ .{0,40}counts neither for nor against B",
         page.words,
     )
-    assert "new is not worse than old by more than the margin on any metric." in page.words or (
-        "Not enough data to decide between old and new." in page.words
+    assert "It is not worse than old by more than the margin of 0.02 on any metric." in page.words or (
+        "Not decided yet" in page.words
     )
     assert page.words.count("✓ ship") <= 1
     assert "neither more nor less is better" in page.words
@@ -324,7 +341,7 @@ async def test_the_reason_is_given_where_questions_are_not_compared(tmp_path, mo
         monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
         many = await w.page("/compare?by=model&a=old&b=new&delta=0.03")
     assert "no question was answered by both" in few.words
-    assert "are read up to 10 scores" in many.words
+    assert "are matched in comparisons of up to 10 scores" in many.words
     assert "gaugeway compare --pair-by question" in many.words
 
 
@@ -368,3 +385,38 @@ async def test_it_says_how_far_two_judgements_of_the_same_answer_differ(tmp_path
         w.judged_twice(120)
         shown = (await w.page("/compare?by=model&a=old&b=new")).words
         assert "faithfulness by j: same answer, judged twice: ± 0.20 (sd 0.100, 0.082 to 0.170)" in shown
+
+
+async def test_what_came_at_the_same_time_and_the_alert_stand_beside_the_verdict(tmp_path):
+    async with world(tmp_path) as w:
+        for index in range(400):
+            later = index >= 200
+            at = time.time() - 3600.0 + 9.0 * index
+            about = {"model": "m-b" if later else "m-a", "tags": {"release": "8.2" if later else "8.1"}}
+            await w.add(0.6 if later else 0.9, at=at, app="shop", cluster=f"s:{index}", **about)
+        await w.look()
+        page, other = await w.page("/compare?by=model&a=m-a&b=m-b"), await w.page("/compare?by=model&a=m-b&b=m-a")
+    assert "Not only m-b is new: release 8.2 came at the same time." in page.words
+    assert "Not only" not in other.words
+
+
+async def test_a_roll_back_leads_to_the_alert_of_its_metric(tmp_path):
+    async with world(tmp_path) as w:
+        await w.drop()
+        (alert,) = [alert for alert in w.engine.alerts() if alert.state == "firing"]
+        page = await w.page("/compare?by=period&a=2d..45m&b=45m..now")
+        whole = await w.page("/compare?by=period&a=2d..119m&b=119m..100m")
+    links = [one["href"] for one in page.all("a")]
+    assert "is worse" in page.words
+    assert f"/alerts/{alert.fingerprint}" in links
+    assert "Its cause and the worst answers" not in whole.words
+
+
+async def test_another_kind_of_version_begins_with_its_own_latest_values(tmp_path):
+    async with world(tmp_path) as w:
+        await two(w, 0.9, 0.9, n=40, kind="tag")
+        await two(w, 0.9, 0.9, n=40)
+        page = await w.page("/compare?of=model&by=tag%3Arelease&a=m-1&b=m-2")
+        same = await w.page("/compare?of=model&by=model&a=m-1&b=new")
+    assert chosen(page) == ["tag:release", "old", "new", "7d"]
+    assert chosen(same) == ["model", "m-1", "new", "7d"]
