@@ -146,6 +146,7 @@ def _url_problems(shared: Shared) -> list[str]:
     named = [
         *((f"monitors.gateways[{index}]", url, _EXAMPLES[0]) for index, url in enumerate(monitors.gateways or ())),
         ("monitors.public_url", monitors.public_url, _EXAMPLES[1]),
+        ("monitors.grafana_url", monitors.grafana_url, _EXAMPLES[1]),
         ("alerts.runbook_url", shared.alerts.runbook_url, _EXAMPLES[1]),
         ("telemetry.otlp_endpoint", shared.telemetry.otlp_endpoint, _EXAMPLES[2]),
     ]

@@ -76,6 +76,7 @@ class Monitors(Table, frozen=True):
     join_window_s: Annotated[float, msgspec.Meta(ge=0.0)] = 15.0
     otlp_receiver: bool = False
     public_url: Annotated[str, _HTTP_URL] | None = None
+    grafana_url: Annotated[str, _HTTP_URL] | None = None
     replica: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     gateways: tuple[Annotated[str, _HTTP_URL], ...] | None = None
     trusted_proxies: tuple[str, ...] = ()

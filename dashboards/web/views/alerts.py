@@ -49,6 +49,8 @@ BINS, LEAST_BINS, PER_BIN, FEW = 36, 6, 30, 5
 COMPARED_S = 0.1
 """How long the page waits for the comparison of bad and good answers; without it, it says that it is being made."""
 MAX_BY, MAX_COMMENT = 200, 2000
+GRAFANA_APP = "gaugeway-app"
+"""Identifier of the dashboard of an app (`dashboards/grafana/app.json`)."""
 COUNTED = 8
 """Firing alerts of the list whose bad answers are counted."""
 STREAMS = 20
@@ -155,7 +157,8 @@ def alert_view_handlers(site: Site) -> list[Any]:
             title=alert_title(measured["current"]),
             alert=found,
             nothing_changed=NOTHING_CHANGED,
-            grafana=grafana_query(found),
+            query=grafana_query(found),
+            grafana=grafana_page(found, base, site.clock()) if (base := site.config.monitors.grafana_url) else "",
             trials=site.trials is not None and found.app != ALL,
             limits={"name": MAX_BY, "comment": MAX_COMMENT, "note": MAX_NOTE},
             watched=about[0] if about else None,
@@ -268,6 +271,15 @@ def grafana_query(alert: Alert) -> str:
     labels = {"metric": alert.metric} | ({} if alert.app == ALL else {"app": alert.app})
     chosen = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items())
     return f"gaugeway_quality_mean{{{chosen}}}"
+
+
+def grafana_page(alert: Alert, base: str, now: float) -> str:
+    """The address of an alert's app, metric and time on the shipped dashboard, in the Grafana at `base`."""
+    since, until = span(alert, now)
+    fields = {"var-metric": alert.metric, "from": f"{since * 1000.0:.0f}", "to": f"{until * 1000.0:.0f}"}
+    return address_with(
+        f"{base.rstrip('/')}/d/{GRAFANA_APP}", fields | ({} if alert.app == ALL else {"var-app": alert.app})
+    )
 
 
 def series_of(alert: Alert, since: float, now: float) -> str:

@@ -138,6 +138,7 @@ WRONG = {
     "judge.mode": '[judge]\nmode = "<judge>"',
     "gateway.upstream_client": '[gateway]\nupstream_client = "<upstream>"',
     "monitors.public_url": '[monitors]\npublic_url = "<monitors>"',
+    "monitors.grafana_url": '[monitors]\ngrafana_url = "<grafana>"',
     "alerts.slices": '[alerts]\nslices = ["<webhook>"]',
 }
 

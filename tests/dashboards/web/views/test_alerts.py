@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import replace
+from importlib.resources import files
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -61,6 +64,24 @@ async def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_p
     assert {"href": f"/runbook#{alert.likely_cause}"} in page.all("a")
     assert "people: “firing” delivered" in page.words
     assert f"/alerts/{alert.fingerprint}" in [one.get("href") for one in listed.all("a")]
+
+
+async def test_an_alert_opens_the_dashboard_of_its_app_at_its_time(tmp_path):
+    """The link names a dashboard that is shipped, with variables that it has."""
+    async with world(tmp_path, grafana_url="https://grafana.example/g/") as w:
+        alert = await fired(w, bad=400)
+        page = await w.page(f"/alerts/{alert.fingerprint}")
+    async with world(tmp_path / "without") as w:
+        without = await w.page(f"/alerts/{(await fired(w, bad=400)).fingerprint}")
+    (link,) = [one["href"] for one in page.all("a") if one.get("href", "").startswith("https://grafana.example")]
+    address, fields = link.split("?")[0], dict(parse_qsl(link.split("?")[1]))
+    shipped = json.loads(files("dashboards").joinpath("grafana/app.json").read_text())
+    assert address == f"https://grafana.example/g/d/{shipped['uid']}"
+    assert {name[4:] for name in fields if name.startswith("var-")} == {"app", "metric"}
+    assert {"app", "metric"} <= {variable["name"] for variable in shipped["templating"]["list"]}
+    assert (fields["var-app"], fields["var-metric"]) == ("shop", "faithfulness")
+    assert float(fields["from"]) < 1000.0 * alert.finding.onset < float(fields["to"])
+    assert "Open in Grafana" not in without.words
 
 
 async def test_a_resolved_alert_says_when_it_recovered_and_which_slices_fell_too(tmp_path, monkeypatch):
