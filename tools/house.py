@@ -24,7 +24,7 @@ TARGETS = {"product SLOC": 60_000, "hand-set numbers in prompt reading": 160}
 LIMITS = {
     "product SLOC": 71_700,
     "product modules": 540,
-    "configuration keys": 190,
+    "configuration keys": 191,
     "names the data plane takes from the evaluation plane": 0,
     "names the evaluation plane takes from the data plane": 0,
     "names the shared ground takes from a plane (outside cli)": 0,
