@@ -71,7 +71,7 @@ def _lines(sample: Sample) -> Sequence[str]:
 
 
 SINCE, MAX_FIELD = "7d", 300
-SPANS = (("24h", "last 24 hours"), ("7d", "last 7 days"), ("30d", "last 30 days"))
+SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 MOST, READING_S = 10_000, 2.0
 """Where the store cannot aggregate: scores read per version, and the time limit for reading."""
 MOST_QUESTIONS, WITHIN_S = 1000, 0.6

@@ -46,7 +46,8 @@ async def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
         await two(w, 0.9, 0.6)
         page = await w.page("/compare")
     assert (
-        "✗ Roll back new It is worse than old by more than the margin of 0.02: faithfulness of shop, 0.9" in page.words
+        "✗ Roll back model new It is worse than old by more than the margin of 0.02: faithfulness of shop, 0.9"
+        in page.words
     )
     assert "✗ roll back" in page.words
     assert "300" in page.words
@@ -64,7 +65,7 @@ async def test_a_better_version_may_be_shipped(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.6, 0.9, kind="tag")
         assert (
-            "✓ Ship new It is not worse than old by more than the margin of 0.02 on any metric."
+            "✓ Ship release new It is not worse than old by more than the margin of 0.02 on any metric."
             in (await w.page("/compare?by=tag:release&a=old&b=new")).words
         )
 
@@ -73,7 +74,7 @@ async def test_a_metric_whose_best_value_is_0_is_judged_the_other_way_round(tmp_
     async with world(tmp_path) as w:
         await two(w, 0.6, 0.2, metric="hallucination")
         words = (await w.page("/compare?by=model&a=old&b=new")).words
-    assert "✓ Ship new" in words
+    assert "✓ Ship model new" in words
     assert "0 is best" in words
 
 
@@ -159,7 +160,7 @@ async def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_pa
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, n=450, over_s=14_400)
         page = await w.page("/compare")
-    assert "✗ Roll back new It is worse than old" in page.words
+    assert "✗ Roll back model new It is worse than old" in page.words
     assert "450" in page.words
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
@@ -178,7 +179,7 @@ async def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(
         all_of_them = await w.page("/compare")
     assert "Only part of the scores in this period has been read." in some.words
     assert "part of the scores" not in all_of_them.words
-    assert "✗ Roll back new It is worse than old" in all_of_them.words
+    assert "✗ Roll back model new It is worse than old" in all_of_them.words
 
 
 def test_what_changed_last_tells_the_versions_apart():
@@ -409,7 +410,7 @@ async def test_a_roll_back_leads_to_the_alert_of_its_metric(tmp_path):
     links = [one["href"] for one in page.all("a")]
     assert "is worse" in page.words
     assert f"/alerts/{alert.fingerprint}" in links
-    assert "Its cause and the worst answers" not in whole.words
+    assert "Alert, with its cause" not in whole.words
 
 
 async def test_another_kind_of_version_begins_with_its_own_latest_values(tmp_path):
