@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import PackageLoader
 from markupsafe import Markup
@@ -218,71 +217,73 @@ def time_ticks(since: float, until: float) -> list[float]:
     return [float(index * step) for index in range(first, last + 1)][:_TICKS]
 
 
-_MIDDLE, _HALF_WIDTH = 120.0, 110.0
-"""Of the scale, in pixels."""
 _ROUND = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Effect(Struct, frozen=True, kw_only=True):
-    """A gain of B over A, positive if B is better, with its interval if there is one, and a narrower one inside it."""
+    """A gain of B over A, positive if B is better, with its interval if there is one."""
 
     gain: float
     low: float | None = None
     high: float | None = None
-    inner: tuple[float, float] | None = None
 
 
-def effect_of(
-    difference: float,
-    low: float | None,
-    high: float | None,
-    *,
-    lower_is_better: bool,
-    inner: tuple[float, float] | None = None,
-) -> Effect:
+class Scale(NamedTuple):
+    """The ends of the common scale of effects, below and above 0."""
+
+    low: float
+    high: float
+
+    def x(self, value: float) -> float:
+        """Where a value is drawn, in per cent of the width."""
+        share = (min(self.high, max(self.low, value)) - self.low) / (self.high - self.low)
+        return round(1.0 + 98.0 * share, 2)
+
+
+def effect_of(difference: float, low: float | None, high: float | None, *, lower_is_better: bool) -> Effect:
     """The effect of a difference B - A on the metric's own scale.
 
     >>> effect_of(0.1, 0.05, 0.2, lower_is_better=True)
     Effect(gain=-0.1, low=-0.2, high=-0.05)
     """
     if not lower_is_better:
-        return Effect(gain=difference, low=low, high=high, inner=inner)
-    return Effect(
-        gain=-difference,
-        low=None if high is None else -high,
-        high=None if low is None else -low,
-        inner=None if inner is None else (-inner[1], -inner[0]),
-    )
+        return Effect(gain=difference, low=low, high=high)
+    return Effect(gain=-difference, low=None if high is None else -high, high=None if low is None else -low)
 
 
-def reach(effects: Iterable[Effect], margin: float) -> float:
-    """Half the width of the common scale: all effects, most of their intervals, and the margin lie within.
+def scale_of(effects: Iterable[Effect], margin: float) -> Scale:
+    """The common scale: all effects, most ends of their intervals, and the margin lie within.
 
-    >>> reach([Effect(gain=0.01, low=-0.02, high=0.04)], 0.02), reach([], 0.0)
-    (0.05, 0.01)
+    >>> scale_of([Effect(gain=0.01, low=-0.02, high=0.08)], 0.02), scale_of([], 0.0)
+    (Scale(low=-0.05, high=0.1), Scale(low=-0.01, high=0.01))
     """
-    found = list(effects)
-    ends = sorted(
-        max(abs(effect.low), abs(effect.high)) for effect in found if effect.low is not None and effect.high is not None
+    known = list(effects)
+    below = _reach(
+        [-effect.low for effect in known if effect.low is not None], [-effect.gain for effect in known], margin
     )
-    most = ends[math.ceil(0.75 * len(ends)) - 1] if ends else 0.0
-    wanted = max([most, 1.5 * margin, *(abs(effect.gain) for effect in found)])
+    above = _reach(
+        [effect.high for effect in known if effect.high is not None], [effect.gain for effect in known], margin
+    )
+    return Scale(-below, above)
+
+
+def _reach(ends: list[float], gains: list[float], margin: float) -> float:
+    most = sorted(ends)[math.ceil(0.75 * len(ends)) - 1] if ends else 0.0
+    wanted = max([most, 1.5 * margin, *gains])
     return next((bound for bound in _ROUND if bound >= wanted), _ROUND[-1])
 
 
-def forest_row(effect: Effect, *, reach: float, margin: float, title: str) -> Markup:
-    """The plot of one row: a line at no difference, those of the margin, the interval, a thick inner one, the effect.
+def forest_row(effect: Effect, *, scale: Scale, margin: float, title: str) -> Markup:
+    """The plot of one row: the margin as a band, no difference as a line, the interval and the effect.
 
-    An interval that goes beyond the scale ends in an arrow.
+    Its colour says on which side of the margin the interval lies. One that goes beyond the scale ends in an arrow.
     """
-    x = partial(_x, reach=reach)
-    return drawn("forest_row", effect=effect, reach=reach, margin=margin, title=title, x=x)
+    kind = "open"
+    if effect.low is not None and effect.high is not None:
+        kind = "worse" if effect.high < -margin else "good" if effect.low > -margin else "open"
+    return drawn("forest_row", effect=effect, scale=scale, margin=margin, title=title, kind=kind)
 
 
-def forest_axis(reach: float, margin: float) -> Markup:
+def forest_axis(scale: Scale, margin: float) -> Markup:
     """The scale, to stand above the rows."""
-    return drawn("forest_axis", reach=reach, margin=margin)
-
-
-def _x(value: float, reach: float) -> float:
-    return round(_MIDDLE + min(1.0, max(-1.0, value / reach)) * _HALF_WIDTH, 1)
+    return drawn("forest_axis", scale=scale, margin=margin)

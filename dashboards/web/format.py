@@ -79,6 +79,16 @@ def about(value: float) -> str:
     return f"{float(f'{value:.2g}'):,.0f}"
 
 
+def roughly(seconds: float) -> str:
+    """A time span in its largest unit.
+
+    >>> roughly(5400), roughly(200_000), roughly(20)
+    ('2 h', '2 d', '20 s')
+    """
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size or unit == "s")
+    return f"{seconds / size:.0f} {unit}"
+
+
 def counted(value: float, noun: str) -> str:
     """A count with its noun, which is in the plural unless there is one.
 

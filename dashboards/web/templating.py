@@ -45,8 +45,8 @@ HEADERS = {
 }
 FOR_EVER = "public, max-age=31536000, immutable"
 _NAMED = (
-    *(words.number, words.interval, words.percent, words.part, words.count, words.counted, words.about, words.signed),
-    *(words.usd, words.duration, words.iso, words.at, words.breakable, words.listed, words.shortened),
+    *(words.number, words.interval, words.percent, words.part, words.count, words.counted, words.about, words.roughly),
+    *(words.signed, words.usd, words.duration, words.iso, words.at, words.breakable, words.listed, words.shortened),
     *(words.alert_title, words.plain_names, words.reasons),
     *(strength, slice_words, app_page),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import unified_diff
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,11 +16,12 @@ from litestar.response import Template
 from markupsafe import Markup
 from msgspec import Struct
 
-from dashboards.web.charts import Dot, Line, effect_of, forest_axis, forest_row, reach, timeline
+from dashboards.web.charts import Dot, Line, effect_of, forest_axis, forest_row, scale_of, timeline
 from dashboards.web.format import interval, number, signed
+from dashboards.web.prompt_diff import prompt_change
 from dashboards.web.site import TEXTS, Page, Site
 from dashboards.web.views.overview import leading
-from gaugeway.records import PROMPT_SCHEME, Sample, grouped
+from gaugeway.records import PROMPT_SCHEME, grouped
 from gaugeway.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.alerting.changes import Version
 from monitors.analysis import ab_compare as comparing
@@ -30,45 +31,6 @@ from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import PERIOD, UnknownVersionError, VersionQuery, compare_versions, period_of
 from monitors.statistics.confidence_sequence import level_of, mean_of
 from monitors.statistics.weighted_mean import Estimate
-
-MAX_LINES, MAX_LINE = 400, 500
-"""Lines of a version's instructions that are compared, and characters of a line that are shown."""
-_LOOKED_AT = 60
-"""Newest scores of a version; of an exchange may be a dozen, and some store no instructions."""
-_CONTEXT = 2
-
-
-async def prompt_change(store: Store, query: Query, a: str, b: str) -> Sequence[str] | None:
-    """Compare the instructions of each version's newest exchange that stores them; None if a version has none."""
-    old, new = await newest_prompt(store, query, a), await newest_prompt(store, query, b)
-    return changed_lines(old, new)
-
-
-async def newest_prompt(store: Store, query: Query, version: str) -> Sample | None:
-    """The newest exchange with a version of the prompt that stores its instructions."""
-    newest = replace(query, prompt=version, order="newest", limit=_LOOKED_AT)
-    ids = dict.fromkeys(point.sample_id for point in await store.series(newest))
-    stored = await store.samples(list(ids))
-    return next((stored[sample_id] for sample_id in ids if sample_id in stored and _lines(stored[sample_id])), None)
-
-
-def changed_lines(old: Sample | None, new: Sample | None) -> Sequence[str] | None:
-    """Compare the instructions of two exchanges; None if one is missing.
-
-    Each line has a first character as in `diff`: "+" for a line of B that A lacks, "-" for the reverse, " " for one of
-    both, "@" for a gap between these.
-    """
-    if old is None or new is None:
-        return None
-    changed = unified_diff(_lines(old), _lines(new), lineterm="", n=_CONTEXT)
-    return [line[: 1 + MAX_LINE] for line in list(changed)[2:]]
-
-
-def _lines(sample: Sample) -> Sequence[str]:
-    parts = () if sample.capture is None else sample.capture.parts
-    own = [part.text for part in parts if part.kind == "instructions" and part.passage is None]
-    return [line.strip() for text in own for line in text.splitlines() if line.strip()][:MAX_LINES]
-
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
@@ -87,9 +49,16 @@ PERIODS = ("14d..7d", "7d..now")
 """Periods compared by default."""
 FINE_S, FINE_WITHIN_S = 6 * 3600.0, 0.15
 """Histograms are of hours: up to this span they are read again in shorter bins for the chart, within this time."""
-VERSION_WORDS = {name: name for name in ("ship", "roll back", "within the margin", "not enough data")}
-PERIOD_WORDS = VERSION_WORDS | {"ship": "not worse", "roll back": "worse"}
-"""What the decisions are called: a period is neither shipped nor rolled back."""
+WORDS = {"roll back": "worse", "ship": "not worse"} | {
+    name: name for name in ("within the margin", "not enough data", "differs")
+}
+"""What a decision says of a metric: a metric is neither shipped nor rolled back."""
+_UNITS = {"m": "minute", "h": "hour", "d": "day"}
+PRESETS = {
+    "last 3 hours against the day before": ("27h..3h", "3h..now"),
+    "today against yesterday": ("48h..24h", "24h..now"),
+    "this week against last week": ("14d..7d", "7d..now"),
+}
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "○", "differs": "≠", "within the margin": "≈"}
 TOGETHER_S = 900.0
 """A version of another kind that came so close to B, in seconds, cannot be told apart from it."""
@@ -210,35 +179,54 @@ def rows_of(
     is_best_at_0: Callable[[str], bool],
     margin: float,
 ) -> tuple[list[Row], Markup]:
-    """Table rows with their charts by app, decided ones first; and the scale of their plots."""
+    """Table rows with their charts by app, what got worse first; and the scale of their plots."""
     sides = {(sides_of.app, sides_of.metric): sides_of for sides_of in everything}
-    order = ("roll back", "ship", "within the margin", "not enough data", "differs")
     effects = {
-        (row.app, row.metric): effect_of(
-            row.difference,
-            row.low,
-            row.high,
-            lower_is_better=is_best_at_0(row.metric),
-            inner=None if row.ci_low is None or row.ci_high is None else (row.ci_low, row.ci_high),
-        )
+        (row.app, row.metric): effect_of(row.difference, row.low, row.high, lower_is_better=is_best_at_0(row.metric))
         for row in compared
         if row.difference is not None and row.directed
     }
-    scale = reach(effects.values(), margin)
-    rows = []
-    first = {row.app: order.index(row.decision) for row in sorted(compared, key=lambda row: -order.index(row.decision))}
+    scale = scale_of(effects.values(), margin)
+    rows, worse = [], {row.app for row in compared if row.decision == "roll back"}
     for row in sorted(
-        compared, key=lambda row: (first[row.app], row.app, not row.directed, order.index(row.decision), row.metric)
+        compared,
+        key=lambda row: (row.app not in worse, row.app, not row.directed, row.decision != "roll back", row.metric),
     ):
         key = (row.app, row.metric)
         about = (
-            f"B - A {signed(row.difference, DIGITS)}, the interval that decides {interval(row.low, row.high, DIGITS)}, "
+            f"{row.metric}: B - A {signed(row.difference, DIGITS)}, interval {interval(row.low, row.high, DIGITS)}; "
             f"95 % interval {interval(row.ci_low, row.ci_high, DIGITS)}"
         )
-        plot = forest_row(effects[key], reach=scale, margin=margin, title=about) if key in effects else Markup("")
+        plot = forest_row(effects[key], scale=scale, margin=margin, title=about) if key in effects else Markup("")
         drawing = chart(sides[key], names)
         rows.append(Row(compared=row, chart=drawing, forest=plot, counted=isinstance(sides[key], Parts)))
     return rows, forest_axis(scale, margin)
+
+
+def further(row: Compared) -> int | None:
+    """Scores of both versions that are missing: at the difference so far, else what a decision usually takes."""
+    if row.more is not None or row.needed is None:
+        return row.more
+    return sum(max(0, row.needed - arm.n) for arm in (row.champion, row.challenger)) or None
+
+
+def wait_s(row: Compared, served: Mapping[str, float]) -> float | None:
+    """Seconds until those scores are there, as often as they came in the `served` seconds of B, by app."""
+    seconds, more = served.get(row.app), further(row)
+    return seconds * more / (row.champion.n + row.challenger.n) if seconds and more else None
+
+
+def period_words(period: str) -> str:
+    """A period as one says it.
+
+    >>> period_words("3h..now"), period_words("1d..now"), period_words("14d..7d"), period_words("2026-11-01..now")
+    ('the last 3 hours', 'the last day', '14 to 7 days ago', '2026-11-01..now')
+    """
+    if (last := re.fullmatch(r"(\d+)([mhd])\.\.now", period)) is not None:
+        return f"the last {_UNITS[last[2]]}" if last[1] == "1" else f"the last {last[1]} {_UNITS[last[2]]}s"
+    if (before := re.fullmatch(r"(\d+)([mhd])\.\.(\d+)\2", period)) is not None:
+        return f"{before[1]} to {before[3]} {_UNITS[before[2]]}s ago"
+    return period
 
 
 def came_with(changes: Iterable[Version], by: str, b: str, apps: Collection[str]) -> list[str]:
@@ -434,6 +422,12 @@ def compare_view_handlers(site: Site) -> list[Any]:
         trials = await site.trials.reports() if site.trials is not None else []
         rows = [] if answer is None else [row.compared for row in answer.rows]
         worse = {(row.app, row.metric) for row in rows if row.decision == "roll back"}
+        since = captured.since(wanted.since, now)
+        served = {
+            version.app: now - max(version.first_seen, since)
+            for version in versions
+            if (version.kind, version.value) == (begin.by, b)
+        }
         firing = leading([alert for alert in site.engine.alerts() if alert.state == "firing"])
         return site.render(
             request,
@@ -457,7 +451,12 @@ def compare_view_handlers(site: Site) -> list[Any]:
             alpha=comparing.ALPHA,
             most_questions=MOST_QUESTIONS,
             periods=begin.by == PERIOD,
-            names=PERIOD_WORDS if begin.by == PERIOD else VERSION_WORDS,
+            words=WORDS,
+            presets=PRESETS,
+            said=period_words if begin.by == PERIOD else str,
+            plan=sorted((row for row in rows if row.directed and further(row)), key=lambda row: further(row) or 0),
+            further=further,
+            wait=partial(wait_s, served=served),
             trials=[report for report in trials if wanted.app in ("", report.app)][:MAX_TRIALS],
             ends=TEXTS["trial_ends"],
             period_examples=(*PERIODS, "48h..24h", "24h..now"),

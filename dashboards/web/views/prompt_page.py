@@ -9,8 +9,8 @@ import msgspec
 from litestar.exceptions import HTTPException
 from litestar.response import Template
 
+from dashboards.web.prompt_diff import changed_lines, newest_prompt
 from dashboards.web.site import Page, Site
-from dashboards.web.views.compare import changed_lines, newest_prompt
 from dashboards.web.views.overview import low_captures
 from gateway.capture.stored_templates import learned_of
 from gaugeway.exchange import Request, Response

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from dashboards.web.addresses import exchange as exchange_url
 from dashboards.web.addresses import explore, trait_fields
-from dashboards.web.charts import Effect, effect_of, forest_axis, forest_row, reach
+from dashboards.web.charts import Effect, Scale, effect_of, forest_axis, forest_row, scale_of
 from dashboards.web.format import interval, shortened, signed
 from dashboards.web.site import TEXTS, Page, Site, done, operator_of
 from gaugeway.settings.shared import Price, PriceTable
@@ -155,7 +155,7 @@ async def arm_view(site: Site, report: TrialReport, arm: ArmReport) -> ArmView:
         for result in scored
         if result.difference is not None and result.role != "reported"
     }
-    scale = reach(effects.values(), report.margin)
+    scale = scale_of(effects.values(), report.margin)
     stored = await site.insight.store.samples([loss.exchange for loss in arm.losses]) if arm.losses else {}
 
     def question(loss: Loss) -> str:
@@ -176,12 +176,12 @@ async def arm_view(site: Site, report: TrialReport, arm: ArmReport) -> ArmView:
     )
 
 
-def _forest(effects: Mapping[str, Effect], result: MetricResult, scale: float, report: TrialReport) -> Markup:
+def _forest(effects: Mapping[str, Effect], result: MetricResult, scale: Scale, report: TrialReport) -> Markup:
     if result.metric not in effects:
         return Markup("")
     about = f"{result.metric}: candidate - live {signed(result.difference, 2)}, interval "
     about += interval(result.low, result.high, 2) if result.low is not None else "not known yet"
-    return forest_row(effects[result.metric], reach=scale, margin=report.margin, title=about)
+    return forest_row(effects[result.metric], scale=scale, margin=report.margin, title=about)
 
 
 def _exchanges_of(app: str, part: SliceResult) -> str:

@@ -7,10 +7,19 @@ import random
 import re
 import time
 
+from dashboards.web.prompt_diff import MAX_LINE, MAX_LINES
 from dashboards.web.templating import assets
 from dashboards.web.templating import templates as page_templates
 from dashboards.web.views import compare as view
-from dashboards.web.views.compare import MAX_LINE, MAX_LINES, CompareForm, Comparisons, dots, parse_form, start
+from dashboards.web.views.compare import (
+    CompareForm,
+    Comparisons,
+    dots,
+    further,
+    parse_form,
+    start,
+    wait_s,
+)
 from gaugeway.records import CaptureInfo, PromptPart
 from gaugeway.storage.stores import Point
 from monitors.alerting.changes import Version
@@ -46,15 +55,16 @@ async def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
         await two(w, 0.9, 0.6)
         page = await w.page("/compare")
     assert (
-        "✗ Roll back model new It is worse than old by more than the margin of 0.02: faithfulness of shop, 0.9"
+        "✗ Model new is worse than old weak evidence: served at different times faithfulness of shop \N{MINUS SIGN}0.3"
         in page.words
     )
-    assert "✗ roll back" in page.words
+    assert "Roll back new." in page.words
+    assert "✗ worse" in page.words
     assert "300" in page.words
-    assert "A and B served mostly at different times: only 0 % of one version's scores" in page.words
-    _, risk = [one["title"] for one in page.all("button") if one.get("class") == "tip"]
+    assert "Only 0 % of one version's scores are from the time when both served." in page.words
+    risk, *_ = [one["title"] for one in page.all("button") if one.get("class") == "tip"]
     assert "Differences between the periods in which they served count as differences of the versions." in risk
-    assert "A is old , B is new" in page.words.replace("old,", "old ,")
+    assert "old → new · model · all apps · 7 days · margin 0.02 Change" in page.words
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
     assert {"line k1", "line k2"} <= {one.get("class") for one in page.all("polyline")}
@@ -65,7 +75,7 @@ async def test_a_better_version_may_be_shipped(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.6, 0.9, kind="tag")
         assert (
-            "✓ Ship release new It is not worse than old by more than the margin of 0.02 on any metric."
+            "✓ Release new is not worse than old weak evidence: served at different times"
             in (await w.page("/compare?by=tag:release&a=old&b=new")).words
         )
 
@@ -74,7 +84,7 @@ async def test_a_metric_whose_best_value_is_0_is_judged_the_other_way_round(tmp_
     async with world(tmp_path) as w:
         await two(w, 0.6, 0.2, metric="hallucination")
         words = (await w.page("/compare?by=model&a=old&b=new")).words
-    assert "✓ Ship model new" in words
+    assert "✓ Model new is not worse than old" in words
     assert "0 is best" in words
 
 
@@ -82,9 +92,12 @@ async def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.82, n=60)
         words = (await w.page("/compare")).words
-    assert "Not decided yet The scores so far do not show whether new is worse than old by more than 0.02." in words
-    assert re.search(r"If the differences stay as they are, about [\d,]+ more scores decide\.", words)
-    assert re.search(r"○ not enough data about [\d,]+ more", words)
+    assert "Not decided yet" in words
+    assert re.search(
+        r"Next to decide: faithfulness of shop, after about [\d,]+ more scores \(\d+ \w+ at the traffic so far\)\.",
+        words,
+    )
+    assert re.search(r"○ not enough data about [\d,]+ more, \d+ \w+", words)
     assert "too few for an interval" not in words
 
 
@@ -127,7 +140,7 @@ async def test_nothing_of_the_data_becomes_markup(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, n=120, app=EVIL, names=(EVIL, EVIL + "2"))
         pages = [await w.page("/compare"), await w.page(f"/compare?by={EVIL}", 400)]
-    assert "roll back" in pages[0].words
+    assert "is worse" in pages[0].words
     for page in pages:
         assert [one.get("src", "").split("?")[0] for one in page.all("script")] == SCRIPTS
         assert not page.all("img")
@@ -160,7 +173,7 @@ async def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_pa
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.6, n=450, over_s=14_400)
         page = await w.page("/compare")
-    assert "✗ Roll back model new It is worse than old" in page.words
+    assert "✗ Model new is worse than old" in page.words
     assert "450" in page.words
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
@@ -179,7 +192,7 @@ async def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(
         all_of_them = await w.page("/compare")
     assert "Only part of the scores in this period has been read." in some.words
     assert "part of the scores" not in all_of_them.words
-    assert "✗ Roll back model new It is worse than old" in all_of_them.words
+    assert "✗ Model new is worse than old" in all_of_them.words
 
 
 def test_what_changed_last_tells_the_versions_apart():
@@ -198,18 +211,31 @@ def test_the_form_is_read_leniently():
     assert parse_form({"by": "tag:release"}).problems == ()
 
 
-def test_how_many_more_is_said_only_when_all_can_tell():
+def test_what_is_missing_is_known_by_the_difference_so_far_or_by_what_a_decision_takes():
+    about = {"app": "a", "metric": "x", "decision": "not enough data"}
+    about |= {"champion": Arm(n=1000, mean=0.9), "challenger": Arm(n=200, mean=0.9)}
+    assert further(Compared(more=500, needed=3000, **about)) == 500
+    assert further(Compared(needed=1500, **about)) == 1800
+    assert further(Compared(needed=100, **about)) is None
+    assert further(Compared(**about)) is None
+    row = Compared(more=600, **about)
+    assert wait_s(row, {"a": 7200.0}) == 3600.0
+    assert wait_s(row, {"b": 7200.0}) is None
+    assert wait_s(Compared(**about), {"a": 7200.0}) is None
+
+
+def test_when_all_are_decided_is_said_only_when_all_can_tell():
     arm = Arm(n=30, mean=0.9)
     about = {"app": "a", "champion": arm, "challenger": arm, "decision": "not enough data"}
-    some = [Compared(metric="x", more=500, **about), Compared(metric="y", more=2000, **about)]
+    known = [Compared(metric="x", more=500, **about), Compared(metric="y", more=2000, **about)]
     macros = page_templates(assets()).instance.engine.get_template("compare_verdict.html").module
 
-    def words(compared):
-        return macros.basis(compared, "not enough data", "a", "b", 0.02)
+    def words(rows):
+        more = (0.02, 3, [], [row for row in rows if further(row)], further, lambda _: None)
+        return macros.basis(rows, "not enough data", "a", "b", "model", *more)
 
-    assert "between 500 and 2,000 more scores decide" in words(some)
-    assert "more scores" not in words([*some, Compared(metric="z", **about)])
-    assert "usually takes about 3,100 scores" in words([*some, Compared(metric="z", needed=3123, **about)])
+    assert "Next to decide: x of a, after about 500 more scores; all of them after about 2,000 more" in words(known)
+    assert "all of them" not in words([*known, Compared(metric="z", **about)])
 
 
 def test_times_with_few_scores_have_no_dot():
@@ -241,15 +267,13 @@ async def test_a_difference_has_its_interval_and_a_plot_on_a_common_scale(tmp_pa
         await two(w, 0.9, 0.6)
         await two(w, 0.9, 0.9, metric="answer_relevancy", n=30)
         page = await w.page("/compare?by=model&a=old&b=new")
-    labels = [one["aria-label"] for one in page.all("svg") if one.get("class") == "forest"]
-    assert labels[0].startswith("Scale from -0.50 to +0.50; dashed line: margin -0.02")
-    assert len(labels) == 3
-    ends = re.search(
-        r"B - A -0.3\d+, the interval that decides (\S+) to (\S+), 95 % interval (\S+) to (\S+)", labels[1]
-    )
+    labels = [one["aria-label"] for one in page.all("svg") if "forest" in one.get("class", "")]
+    assert re.match(r"Scale from -0\.50 to \+0\.\d\d; band: margin 0\.02", labels[0])
+    assert len(labels) == 4
+    ends = re.search(r"B - A -0.3\d+, interval (\S+) to ([^ ;]+); 95 % interval (\S+) to (\S+)", " ".join(labels))
     low, high, *inner = ends.groups()
     assert float(low) < float(inner[0]) < -0.3 < float(inner[1]) < float(high) < -0.2
-    assert f"{low} to {high}" in page.words
+    assert f"{low} to {high}".replace("-", "\N{MINUS SIGN}") in page.words
     assert "-0.000 " not in page.words
     assert "+0.000 " not in page.words
 
@@ -259,9 +283,9 @@ async def test_the_verdict_counts_the_outcomes(tmp_path):
         await two(w, 0.6, 0.9)
         await two(w, 0.9, 0.88, metric="answer_relevancy", n=25)
         words = (await w.page("/compare?by=model&a=old&b=new")).words
-    assert "On 1 of 2 metrics new is not worse than old by more than 0.02; 1 is open." in words
-    assert "✓ 1 ship ○ 1 not enough data" in words
-    assert "roll back" not in words
+    assert "○ Not decided yet: 1 of 2 metrics are open" in words
+    assert "new is not worse by more than 0.02 on the other. " in words
+    assert "Roll back" not in words
 
 
 async def test_of_the_same_questions_it_says_how_many_got_a_better_answer(tmp_path):
@@ -283,11 +307,8 @@ async def test_two_periods_are_compared_whatever_the_version(tmp_path):
             await w.page("/compare?by=period&a=90d..80d&b=1h..now"),
             await w.page("/compare?by=period"),
         )
-    assert (
-        "✗ 1h..now is worse It is worse than 2h..1h by more than the margin of 0.02: faithfulness of shop"
-        in found.words
-    )
-    assert "roll back" not in found.words
+    assert "✗ Worse in the last hour faithfulness of shop \N{MINUS SIGN}0.3" in found.words
+    assert "Roll back" not in found.words
     assert "different times" not in found.words
     assert "in which they served" not in found.words
     assert "the two periods overlap" in overlapping.words
@@ -312,9 +333,9 @@ async def test_a_chart_of_counted_scores_begins_when_traffic_does(tmp_path, monk
 
 async def test_charts_are_folded(tmp_path):
     async with world(tmp_path) as w:
-        await two(w, 0.9, 0.6)
+        await two(w, 0.9, 0.9)
         page = await w.page("/compare")
-    assert page.all("details") == [{"class": "charts"}, {}]  # none is open
+    assert page.all("details") == [{"class": "box asked"}, {"class": "charts"}, {}]  # none is open
 
 
 async def test_a_signal_without_a_better_direction_differs_and_decides_nothing(tmp_path):
@@ -325,13 +346,10 @@ async def test_a_signal_without_a_better_direction_differs_and_decides_nothing(t
         await two(w, 0.9, 0.9)
         page = await w.page("/compare?by=model&a=old&b=new")
     assert re.search(
-        r"contexts_per_answer no better direction ≠ differs \+0\.\d+ .{0,40}counts neither for nor against B",
+        r"contexts_per_answer no better direction ≠ differs .{0,60}\+0\.\d+ .{0,40}counts neither for nor against B",
         page.words,
     )
-    assert "It is not worse than old by more than the margin of 0.02 on any metric." in page.words or (
-        "Not decided yet" in page.words
-    )
-    assert page.words.count("✓ ship") <= 1
+    assert page.words.count("✓ not worse") + page.words.count("○ not enough data") == 1
     assert "neither more nor less is better" in page.words
 
 
@@ -342,8 +360,9 @@ async def test_the_reason_is_given_where_questions_are_not_compared(tmp_path, mo
         monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
         many = await w.page("/compare?by=model&a=old&b=new&delta=0.03")
     assert "no question was answered by both" in few.words
-    assert "are matched in comparisons of up to 10 scores" in many.words
-    assert "gaugeway compare --pair-by question" in many.words
+    why = " ".join(one["title"] for one in many.all("button") if one.get("class") == "tip")
+    assert "in comparisons of up to 10 scores" in why
+    assert "gaugeway compare --pair-by question" in why
 
 
 async def test_of_two_prompts_the_lines_that_changed_are_shown(tmp_path):
@@ -397,8 +416,8 @@ async def test_what_came_at_the_same_time_and_the_alert_stand_beside_the_verdict
             await w.add(0.6 if later else 0.9, at=at, app="shop", cluster=f"s:{index}", **about)
         await w.look()
         page, other = await w.page("/compare?by=model&a=m-a&b=m-b"), await w.page("/compare?by=model&a=m-b&b=m-a")
-    assert "Not only m-b is new: release 8.2 came at the same time." in page.words
-    assert "Not only" not in other.words
+    assert "Roll back m-b, or release 8.2: they came at the same time" in page.words
+    assert "at the same time" not in other.words
 
 
 async def test_a_roll_back_leads_to_the_alert_of_its_metric(tmp_path):
@@ -408,9 +427,9 @@ async def test_a_roll_back_leads_to_the_alert_of_its_metric(tmp_path):
         page = await w.page("/compare?by=period&a=2d..45m&b=45m..now")
         whole = await w.page("/compare?by=period&a=2d..119m&b=119m..100m")
     links = [one["href"] for one in page.all("a")]
-    assert "is worse" in page.words
+    assert "Worse in the last 45 minutes" in page.words
     assert f"/alerts/{alert.fingerprint}" in links
-    assert "Alert, with its cause" not in whole.words
+    assert "Cause and worst answers" not in whole.words
 
 
 async def test_another_kind_of_version_begins_with_its_own_latest_values(tmp_path):
