@@ -399,6 +399,22 @@ def too_long(by: str, both: tuple[str, str], since: str, now: float) -> list[str
     return ["since: at most one year ago"] if first < now - LONGEST_S else []
 
 
+def _beside(site: Site, answer: Answer | None, by: str, b: str, since: float) -> dict[str, Any]:
+    """What stands beside a comparison: what else was new, alerts of what got worse, and what decides next."""
+    rows = [] if answer is None else [row.compared for row in answer.rows]
+    worse = {(row.app, row.metric) for row in rows if row.decision == "roll back"}
+    firing = leading([alert for alert in site.engine.alerts() if alert.state == "firing"])
+    versions, now = site.engine.versions, site.clock()
+    of_b = [version for version in versions.all() if (version.kind, version.value) == (by, b)]
+    return {
+        "together": came_with(versions.changes(), by, b, {row.app for row in rows}),
+        "alerts": [alert for alert in firing if (alert.app, alert.metric) in worse],
+        "plan": sorted((row for row in rows if row.directed and further(row)), key=lambda row: further(row) or 0),
+        "further": further,
+        "wait": partial(wait_s, served={version.app: now - max(version.first_seen, since) for version in of_b}),
+    }
+
+
 def compare_view_handlers(site: Site) -> list[Any]:
     """The handlers of `/compare`."""
     comparisons = Comparisons(site.insight.store, site.is_best_at_0)
@@ -420,15 +436,6 @@ def compare_view_handlers(site: Site) -> list[Any]:
             except ValueError as error:
                 problems.append(str(error))
         trials = await site.trials.reports() if site.trials is not None else []
-        rows = [] if answer is None else [row.compared for row in answer.rows]
-        worse = {(row.app, row.metric) for row in rows if row.decision == "roll back"}
-        since = captured.since(wanted.since, now)
-        served = {
-            version.app: now - max(version.first_seen, since)
-            for version in versions
-            if (version.kind, version.value) == (begin.by, b)
-        }
-        firing = leading([alert for alert in site.engine.alerts() if alert.state == "firing"])
         return site.render(
             request,
             "compare.html",
@@ -445,18 +452,14 @@ def compare_view_handlers(site: Site) -> list[Any]:
             spans=dict(SPANS) | ({} if wanted.since in dict(SPANS) else {wanted.since: wanted.since}),
             apps=sorted({version.app for version in versions} | {name for name, _ in site.apps()})[:MAX_APPS],
             choices=list(dict.fromkeys([*begin.values[::-1], *filter(None, (a, b))])),
-            together=came_with(site.engine.versions.changes(), begin.by, b, {row.app for row in rows}),
-            alerts=[alert for alert in firing if (alert.app, alert.metric) in worse],
             digits=DIGITS,
+            **_beside(site, answer, begin.by, b, captured.since(wanted.since, now)),
             alpha=comparing.ALPHA,
             most_questions=MOST_QUESTIONS,
             periods=begin.by == PERIOD,
             words=WORDS,
             presets=PRESETS,
             said=period_words if begin.by == PERIOD else str,
-            plan=sorted((row for row in rows if row.directed and further(row)), key=lambda row: further(row) or 0),
-            further=further,
-            wait=partial(wait_s, served=served),
             trials=[report for report in trials if wanted.app in ("", report.app)][:MAX_TRIALS],
             ends=TEXTS["trial_ends"],
             period_examples=(*PERIODS, "48h..24h", "24h..now"),
