@@ -217,7 +217,7 @@ def time_ticks(since: float, until: float) -> list[float]:
     return [float(index * step) for index in range(first, last + 1)][:_TICKS]
 
 
-_ROUND = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_ROUND = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)
 
 
 class Effect(Struct, frozen=True, kw_only=True):
@@ -255,7 +255,7 @@ def scale_of(effects: Iterable[Effect], margin: float) -> Scale:
     """The common scale: all effects, most ends of their intervals, and the margin lie within.
 
     >>> scale_of([Effect(gain=0.01, low=-0.02, high=0.08)], 0.02), scale_of([], 0.0)
-    (Scale(low=-0.05, high=0.1), Scale(low=-0.01, high=0.01))
+    (Scale(low=-0.03, high=0.08), Scale(low=-0.01, high=0.01))
     """
     known = list(effects)
     below = _reach(

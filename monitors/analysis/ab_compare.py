@@ -265,9 +265,7 @@ def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int]
     a, b = (replace(side, mean=on_scale(side.mean, flipped=flipped)) for side in looks[-1])
     found = _deciding(_compared(scores, test.verdict(), (a, b)), test.interval(*looks[-1]), flipped=flipped)
     if min(a.n, b.n) < least:
-        found = replace(
-            found, reason=f"without named conversations it is decided from {least} scores of each version on"
-        )
+        found = replace(found, reason=f"needs {least} scores of each version, as most conversations have no name")
     if a.n_eff < MIN_N_EFF:
         return found
     # n / n_eff: the design effect, and that of unequal rates

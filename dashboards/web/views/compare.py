@@ -205,15 +205,20 @@ def rows_of(
 
 def further(row: Compared) -> int | None:
     """Scores of both versions that are missing: at the difference so far, else what a decision usually takes."""
-    if row.more is not None or row.needed is None:
+    if row.decision != "not enough data" or row.more is not None or row.needed is None:
         return row.more
     return sum(max(0, row.needed - arm.n) for arm in (row.champion, row.challenger)) or None
 
 
 def wait_s(row: Compared, served: Mapping[str, float]) -> float | None:
-    """Seconds until those scores are there, as often as they came in the `served` seconds of B, by app."""
+    """Seconds until those scores are there, as often as they came in the `served` seconds of B, by app.
+
+    None where both versions hardly served at the same time: of one of them no more scores come.
+    """
     seconds, more = served.get(row.app), further(row)
-    return seconds * more / (row.champion.n + row.challenger.n) if seconds and more else None
+    if not seconds or not more or (row.overlap or 0.0) < comparing.APART:
+        return None
+    return seconds * more / (row.champion.n + row.challenger.n)
 
 
 def period_words(period: str) -> str:
@@ -411,6 +416,7 @@ def _beside(site: Site, answer: Answer | None, by: str, b: str, since: float) ->
         "alerts": [alert for alert in firing if (alert.app, alert.metric) in worse],
         "plan": sorted((row for row in rows if row.directed and further(row)), key=lambda row: further(row) or 0),
         "further": further,
+        "reasons": sorted({row.reason for row in rows if row.reason}),
         "wait": partial(wait_s, served={version.app: now - max(version.first_seen, since) for version in of_b}),
     }
 
