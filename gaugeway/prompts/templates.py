@@ -82,10 +82,14 @@ class Template:
 
 def _template(row: dict[str, Any]) -> Template:
     separator, name = row.pop("separator", None), row.pop("split", "")
-    return Template(**row, split=getattr(known_splitters, name) if separator is None else known_splitters.by(separator))
+    if separator is not None:
+        return Template(**row, split=known_splitters.by(separator))
+    form = _KNOWN["records"].get(name)
+    return Template(**row, split=known_splitters.Records(**form).split if form else getattr(known_splitters, name))
 
 
-TEMPLATES = [_template(row) for row in table("gaugeway.prompts", "known_prompts.toml")["templates"]]
+_KNOWN = table("gaugeway.prompts", "known_prompts.toml")
+TEMPLATES = [_template(row) for row in _KNOWN["templates"]]
 _TEMPLATES = [(template, template.opening, template.role == "user") for template in TEMPLATES]
 _OPENINGS = Phrases(opening for _, opening, _ in _TEMPLATES)
 
