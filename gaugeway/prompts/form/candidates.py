@@ -281,11 +281,7 @@ def _decoded(raw: str, at: int) -> tuple[int, object]:
 
 def _framed(text: Text, frame: Frame) -> Iterator[Block]:
     lines, last = text.lines, frame.lines[-1]
-    if (
-        len(frame.lines) == 1
-        and frame.counted
-        and (frame.key.startswith("~") or "#a" in frame.key or (lines[last].number or 0) > 1)
-    ):
+    if len(frame.lines) == 1 and frame.counted and (frame.key.startswith("~") or (lines[last].number or 0) > 1):
         return
     inner = {key for line in lines[frame.lines[0] : last] for key in line.keys}
     if frame.counted:

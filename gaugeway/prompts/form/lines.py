@@ -36,7 +36,6 @@ _LABEL = re.compile(
 )
 _LABEL_END = re.compile(r"(?:[:：=]|(?<=\w)>)(?:\*{1,2}|__?)?")
 _NAMED = re.compile(r"[\[(【][^\W\d_][^\n\[\]()【】.]{0,40}[\])】](?=\s+\S)")
-_PLACE = re.compile(r"\S*(?:\w\.[a-zA-Z]{2,5}|\w://\S+)[^\s.]*[:：]?")
 _GROUP = re.compile(
     r"\[[^\[\]\n]{1,80}\]|\([^()\n]{1,80}\)|【[^【】\n]{1,60}】|「[^「」\n]{1,60}」|《[^《》\n]{1,60}》"
 )
@@ -55,14 +54,8 @@ _SIGN = re.compile(r"[^\w\s\"'“”‘’«»()\[\]【】「」《》.,:;!?…$
 _STUCK = re.compile(r"[^\w\s]{0,3}[^\W\d_]{1,20}[#\[{<|@=~^]{1,2}(?=[\w\"])")
 """A word with a sign stuck to it: `chunk#`, `\\item[`."""
 _DECIMAL = re.compile(r"[\[(]?\d{1,3}[.,]\d{1,6} ?%?[\])]?[:|]?(?=\s+\S)")
-_ORDINAL = re.compile(r"(?P<open>[\[(]?)(?P<n>[A-Z]|[a-z]|[ivxIVX]{2,5})(?P<end>[\])][.:]?|[.:])(?=\s+\S)")
 _FIRST_WORD = re.compile(r"[^\w\s]{1,8} ?(?P<word>[A-Z]{2,20}) +\S")
 """`--- BEGIN a.md ---` and `--- END a.md ---` are two shapes."""
-_PAIRS = re.compile(r"[^\W\d][\w.-]{0,30}=\S{1,80}(?:[ ,;|]{1,3}[^\W\d][\w.-]{0,30}=\S{1,80}){1,6}")
-"""What stands before a record as `id=7f score=0.9`."""
-_PAIR_KEY = re.compile(r"[^\W\d][\w.-]{0,30}=")
-_ROMAN = {"i": 1, "v": 5, "x": 10}
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
 _BRACKETS = "[(【「《"
@@ -126,8 +119,6 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
     """Return the kind of a line without its indent, its shapes, and the number in the first one."""
     if not (said[0].isalnum() or said[0] == '"') and (marked := _mark(said)) is not None:
         return marked
-    if len(said) <= LINE and (origin := _origin(said)) is not None:
-        return "bracket", (origin,), None
     head, kind = said[:LINE], _kind(said)
     keys: list[str] = []
     number = None
@@ -136,9 +127,6 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
         sure = kind != "text" or _marks(said, numbered)
         number = int(numbered["n"])
         keys.append(("" if sure else "~") + _DIGITS.sub("#", head[: numbered.end()]).lower().rstrip())
-    elif (ordinal := _ordinal(said)) is not None:
-        number = ordinal[1]
-        keys.append(ordinal[0])
     elif _DECIMAL.match(head):
         keys.append("sign #.#")
     label = _LABEL.match(head) or _ID_LABEL.match(head) or (_NAMED.match(head) if said[0] in _BRACKETS else None)
@@ -153,13 +141,6 @@ def shape(said: str) -> tuple[Kind, tuple[str, ...], int | None]:
         kind = "label"
         keys.append(f"{said.split(None, 1)[0].lower()}…:")
     return kind, tuple(dict.fromkeys(keys)), number
-
-
-def _origin(said: str) -> str | None:
-    """Return the shape of a line that says where a record comes from and nothing else: an address, a row of fields."""
-    if _PLACE.fullmatch(said):
-        return "place"
-    return " ".join(_PAIR_KEY.findall(said.lower())) if "=" in said and _PAIRS.fullmatch(said) else None
 
 
 def _mark(said: str) -> tuple[Kind, tuple[str, ...], int | None] | None:
@@ -211,20 +192,6 @@ def _form(said: str, kind: Kind) -> list[str]:
     return keys
 
 
-def _ordinal(said: str) -> tuple[str, int] | None:
-    """Return the shape and the value of a letter or a Roman number that counts records: `A.`, `(ii)`."""
-    match = _ORDINAL.match(said)
-    if match is None:
-        return None
-    letters = match["n"].lower()
-    if set(letters) <= _ROMAN.keys():
-        values = [_ROMAN[letter] for letter in letters]
-        value = sum(-one if one < then else one for one, then in zip(values, [*values[1:], 0], strict=True))
-    else:
-        value = _ALPHABET.index(letters) + 1
-    return f"{match['open']}#a{match['end']}", value
-
-
 def _marks(said: str, numbered: re.Match[str]) -> bool:
     """Whether the number at the beginning of a line counts records, and is no number of a sentence."""
     if numbered["end"].strip(" ,.%'’") or numbered.end() == len(said):
@@ -257,8 +224,6 @@ def mark_length(key: str, said: str) -> int:
         match = _DECIMAL.match(said)
     elif key.startswith("sign "):
         match = _SIGN.match(said) or _STUCK.match(said)
-    elif "#a" in key:
-        match = _ORDINAL.match(said)
     elif key.strip("#") == "":
         match = _HEADING.match(said)
     elif "#" in key:

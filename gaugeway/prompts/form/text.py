@@ -54,15 +54,15 @@ class Element(NamedTuple):
 
 
 def frames_of(lines: Sequence[Line]) -> list[Frame]:
-    """Return the frames of lines, in the order in which they begin; of marks that alternate, the first alone."""
+    """Return the frames of lines, in the order in which they begin."""
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     for index, line in enumerate(lines):
         for key in line.keys:
-            plain = key in GENERIC or key.strip("#") == "" or key.startswith(("sign ", "#a", "(#a", "[#a"))
+            plain = key in GENERIC or key.strip("#") == "" or key.startswith("sign ")
             groups[key, line.indent if plain else -1].append(index)
     found = [frame for (key, _), places in groups.items() for frame in _runs(key, places, lines)]
     found.sort(key=lambda one: (one.lines[0], -len(one.lines)))
-    return _not_led(found)
+    return found
 
 
 def _runs(key: str, places: list[int], lines: Sequence[Line]) -> Iterator[Frame]:
@@ -85,22 +85,6 @@ def _runs(key: str, places: list[int], lines: Sequence[Line]) -> Iterator[Frame]
             return
     if len(places) > 1 and kind not in ("rule", "close"):
         yield Frame(kind, key, tuple(places[:MOST_RECORDS]), counted=False)
-
-
-def _not_led(found: list[Frame]) -> list[Frame]:
-    """Leave out a frame whose every mark stands in one record each of another frame that begins before it."""
-    kept: list[Frame] = []
-    for frame in found:
-        if not any(_leads(other, frame) for other in kept):
-            kept.append(frame)
-    return kept
-
-
-def _leads(first: Frame, then: Frame) -> bool:
-    if len(first.lines) != len(then.lines) or len(first.lines) <= 1:
-        return False
-    ends = (*first.lines[1:], then.lines[-1] + 1)
-    return all(a <= b < end for a, b, end in zip(first.lines, then.lines, ends, strict=True))
 
 
 def elements_of(text: str) -> list[Element]:

@@ -118,13 +118,6 @@ def test_quotes_around_all_passages_are_no_part_of_the_first_and_the_last():
     ]
 
 
-def test_a_row_of_fields_begins_a_record():
-    said = ["The pool opens at nine and closes at dusk.\n\nIn May it is cleaned.", "Lockers take a coin of two crowns."]
-    rows = "\n\n".join(f"chunk_id=7d{n}e score=0.{9 - n}1\n{text}" for n, text in enumerate(said))
-    reading = prompt(f"{ORDER}\n\n[CHUNKS]\n{rows}\n\n[QUESTION]\nWhat do the lockers take?")
-    assert texts(reading) == said
-
-
 def test_a_line_that_mirrors_the_opening_one_ends_the_block():
     said = [
         "The pool opens at nine and closes at dusk. In May it is cleaned for a week.",
