@@ -7,7 +7,6 @@ in the same order, with short fields between; behind the last one the text runs 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from textwrap import dedent
 
@@ -95,8 +94,6 @@ def passages(text: str, spans: Sequence[Span], marks: Sequence[int]) -> list[Rec
     for record in records:
         record.strip(text)
     _strip_tails(text, records)
-    _strip_heads(text, records)
-    _strip_field_lines(text, records)
     _strip_heads(text, records)
     _strip_tails(text, records)
     _unwrap(text, records)
@@ -228,46 +225,6 @@ def _run_on(text: str, records: list[Record], at: list[int]) -> bool:
     for one, place in zip(records, at, strict=True):
         longer += len(text[place : one.end].strip()) > place - one.start
     return 2 * longer > len(records)
-
-
-def _strip_field_lines(text: str, records: list[Record]) -> None:
-    """Cut leading lines with labels that most records have, or several of which one names a place or a score."""
-    heads = [_field_lines(text, record) for record in records]
-    counts = Counter(key for head in heads for key in {key for key, _ in head})
-    for one, head in zip(records, heads, strict=True):
-        end = one.start
-        origin = len(head) > 1 and _names_a_place(text[end : head[-1][1]])
-        for key, line_end in head:
-            if not origin and (len(records) == 1 or 2 * counts[key] <= len(records)):
-                break
-            label, _, value = text[end:line_end].strip().partition(":")
-            one.fields.append((label.strip(" *[-"), value.strip(" *")))
-            end = line_end
-        if end < one.end and text[end : one.end].strip():
-            one.start = end
-            one.strip(text)
-
-
-def _names_a_place(lines: str) -> bool:
-    values = (line.partition(":")[2].strip() for line in lines.splitlines())
-    return any(_PLACE.search(value) is not None or _SCORE.fullmatch(value) is not None for value in values)
-
-
-def _field_lines(text: str, one: Record) -> list[tuple[str, int]]:
-    """Return the shape of each leading line with a label and a short value, and where it ends."""
-    found = []
-    at = one.start
-    for _ in range(MANY):
-        end = text.find("\n", at, one.end)
-        said = text[at:end].strip() if end >= 0 else ""
-        if not said or len(said) > LINE + LINE:
-            break
-        kind, keys, _ = shape(said)
-        if kind != "field" or _SENTENCE_END.search(said) is not None or _SENTENCE.search(said):
-            break
-        found.append((keys[0], end + 1))
-        at = end + 1
-    return found
 
 
 def _strip_tails(text: str, records: list[Record]) -> None:

@@ -85,10 +85,11 @@ def plain(name, content):
 
 
 def test_what_stands_beside_a_passage_is_kept():
-    content = "1. Loans\n   URL: https://a.example/loans\n   Score: 0.8\n   " + ONE + "\n2. Late books\n   " + TWO
+    content = "1. Loans\n   URL: https://a.example/loans\n   Score: 0.8\n   " + ONE + "\n"
+    content += "2. Late books\n   URL: https://a.example/late\n   Score: 0.7\n   " + TWO
     assert plain("web_search", content) == (
         Context(text=ONE, id="1", score=0.8, source="https://a.example/loans"),
-        Context(text=TWO, id="2", source="Late books"),
+        Context(text=TWO, id="2", score=0.7, source="https://a.example/late"),
     )
     assert plain("web_search", f"[1] (source: a.md) {ONE}\n[2] (source: b.md) {TWO}") == (
         Context(text=ONE, id="1", source="a.md"),
