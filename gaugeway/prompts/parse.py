@@ -12,18 +12,15 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from gaugeway.data_files import table
-from gaugeway.prompts.notation import MOST_VALUES, FormRecord, decoded, form_records, runs_on, shown
+from gaugeway.prompts.notation import MOST_VALUES, FormRecord, decoded, form_records, shown
 from gaugeway.records import Context
 
-_TIMES = 2
-"""A record's text is so many times as long as its next longest field."""
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
 _DEPTH, _DEEPEST, _INTRODUCED = 10, 6, 3
 _SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
 _METADATA = 4_000
 """Characters of a block's `Source:` line up to which it may be printed metadata."""
-_SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
 _T = TypeVar("_T")
 
 
@@ -46,8 +43,6 @@ _PASSAGE_KEYS, _TEXT_KEYS, _INNER_KEYS, _SOURCE_KEYS, _ID_KEYS, _SCORE_KEYS, _RE
 )
 SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
 _CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_NAMED["list"])
-_WRAPPED_KEYS = _Keys(*_WRAPPERS, *_INNER_KEYS)
-_MEASURED_KEYS = _Keys(*_SCORE_KEYS, *_NAMED["measure"])
 _MORE_THAN_A_HIT = _CONTAINER_KEYS.known | _MCP_KEYS | {"type"}
 """An object with none of these is a hit or nothing: it holds no others, and is no part of a message."""
 
@@ -115,8 +110,6 @@ class _Reader:
             yield from _source_blocks(stripped)
         elif stripped.startswith("<") and (inside := _elements(stripped)):
             yield from (Found(inner, certain=True) for inner in inside)
-        elif stripped.startswith("# ") and _SECTION.match(stripped):
-            yield from _sections(stripped)
         elif found := self._shown(stripped, certain=certain, depth=depth):
             yield from found
         elif stripped:
@@ -139,7 +132,7 @@ class _Reader:
         if value.get("type") in _PART_TYPES and isinstance(value.get("text"), str):
             yield from self._text(value["text"], certain=certain, depth=depth + 1)
             return
-        is_hit = any(isinstance(value[key], str) for key in _in(value, _PASSAGE_KEYS)) or _is_measured_wrapper(value)
+        is_hit = any(isinstance(value[key], str) for key in _in(value, _PASSAGE_KEYS))
         found = [] if is_hit else list(self._inside(value, certain=certain, depth=depth + 1))
         yield from found or _entry(value, certain=certain)
 
@@ -154,9 +147,6 @@ class _Reader:
                 return
         if isinstance(parts, list):
             yield from self.value(parts, certain=certain, depth=depth)
-            return
-        if _is_columns(value):
-            yield from islice(_columns(value), MOST_VALUES)
             return
         containers = _in(value, _CONTAINER_KEYS)
         has_text = bool(containers) and any(isinstance(value[key], str) for key in _in(value, _TEXT_KEYS))
@@ -199,33 +189,9 @@ def _source_blocks(text: str) -> Iterator[Found]:
         yield Found(Context(text=text[block.end() : end], id=identity, source=name or source or None), certain=True)
 
 
-def _sections(text: str) -> Iterator[Found]:
-    """Read the sections of Pydantic AI's documentation: a heading, `Documentation URL:`, the text."""
-    headings = list(islice(_SECTION.finditer(text), MOST_VALUES))
-    for heading, end in with_ends(headings, len(text)):
-        if body := text[heading.end() : end].removesuffix("\n"):
-            yield Found(Context(text=body, source=heading["url"].strip() or None), certain=True)
-
-
-def _is_columns(value: dict[str, Any]) -> bool:
-    """Read Chroma's columns: a list of texts and a list of ids per query."""
-    documents = value.get("documents")
-    return isinstance(documents, list) and bool(documents) and isinstance(documents[0], list)
-
-
-def _columns(value: dict[str, Any]) -> Iterator[Found]:
-    columns = value["ids"] if isinstance(value.get("ids"), list) else []
-    for row, texts in enumerate(value["documents"]):
-        ids = columns[row] if row < len(columns) and isinstance(columns[row], list) else []
-        for index, text in enumerate(texts if isinstance(texts, list) else []):
-            if isinstance(text, str) and text.strip():
-                yield Found(Context(text=text, id=_identity(ids[index] if index < len(ids) else None)), certain=True)
-
-
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     """Read one hit: its text, possibly one level down, and its metadata."""
-    keys = _WRAPPED_KEYS if _is_measured_wrapper(entry) else _INNER_KEYS
-    places = entry, *[entry[key] for key in _in(entry, keys) if isinstance(entry[key], dict)]
+    places = entry, *[entry[key] for key in _in(entry, _INNER_KEYS) if isinstance(entry[key], dict)]
     for place in places:
         for key in _in(place, SAYING_KEYS):
             text = _parts(place[key])
@@ -241,46 +207,6 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
             known = key in _PASSAGE_KEYS.known or score is not None or entry.get("type") == "search_result"
             yield Found(context, certain or known)
             return
-    if found := list(_measured(entry)):
-        yield from found
-    elif (longest := _longest(entry)) is not None:
-        sources = _Keys(*(key for key in _SOURCE_KEYS if key != longest))
-        yield Found(Context(text=entry[longest], source=_first(_name, places, sources)), certain)
-
-
-def _longest(entry: dict[str, Any]) -> str | None:
-    """Return the key of the text that is most of a record, whatever it is called; None where there is none."""
-    texts = sorted(((len(said), key) for key, said in entry.items() if isinstance(said, str)), reverse=True)
-    if not texts or not runs_on(entry[texts[0][1]]):
-        return None
-    return texts[0][1] if len(texts) == 1 or texts[0][0] >= _TIMES * texts[1][0] else None
-
-
-def _is_measured_wrapper(entry: dict[str, Any]) -> bool:
-    """Whether a hit stands under a key of its own beside its score: `{"score": 0.8, "result": {"text": ...}}`."""
-    if _WRAPPERS.known.isdisjoint(entry):
-        return False
-    return any(isinstance(entry[key], dict) for key in _in(entry, _WRAPPERS)) and _measure(entry)
-
-
-def _measure(entry: dict[str, Any]) -> bool:
-    return _first(_score, (entry,), _MEASURED_KEYS) is not None
-
-
-def _measured(entry: dict[str, Any]) -> Iterator[Found]:
-    """Read a hit whose text has an unusual name: the only one that runs on, beside a score (`name`, `similarity`)."""
-    if not _measure(entry):
-        return
-    running = [key for key, said in entry.items() if isinstance(said, str) and runs_on(said)]
-    if len(running) == 1:
-        sources = _Keys(*(key for key in _SOURCE_KEYS if key != running[0]))
-        context = Context(
-            text=entry[running[0]],
-            id=_first(_identity, (entry,), _ID_KEYS),
-            score=_first(_score, (entry,), _SCORE_KEYS),
-            source=_first(_name, (entry,), sources),
-        )
-        yield Found(context, certain=True)
 
 
 def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:

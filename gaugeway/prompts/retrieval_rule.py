@@ -12,9 +12,7 @@
 4. Any other tool: a result counts when it has the form of one (keys as `page_content`, `snippet`, `documents`, a score
    beside a text, `Source:`/`Content:` blocks) or when one of its texts reads like a passage: long enough, and words
    rather than figures or symbols. So `{"ok": true}`, a number, a status line, a log or a table of rows is no retrieval.
-   For a tool that is just called `lookup`, its sentences count, however short. Where the tool's name is not known (a
-   request that names the response before by its id), so does a list whose every entry has a text and says where it is
-   from.
+   For a tool that is just called `lookup`, its sentences count, however short.
 """
 
 from __future__ import annotations
@@ -27,24 +25,17 @@ import msgspec
 from gaugeway.data_files import table
 from gaugeway.prompts import MOST_PIECES, text_of
 from gaugeway.prompts.form.divisions import paragraphs, records_in
-from gaugeway.prompts.notation import WIDE, decoded, is_wide, runs_on
+from gaugeway.prompts.notation import WIDE, decoded, runs_on
 from gaugeway.prompts.parse import SAYING_KEYS, Found, read
 from gaugeway.records import Context
 
 _NAMES: dict[str, dict[str, list[str]]] = table("gaugeway.prompts", "retrieval_words.toml")
-_ENTRIES = _NAMES["entries"]
-_ORIGINS = frozenset(_ENTRIES["origins"])
 _SEARCHES, _LOOKS_UP, _ACTS, _MEASURES, _SEVERAL, _OPENS, _OPENS_FILES, _FILES = (
     frozenset(_NAMES["tools"][name])
     for name in ("searches", "looks_up", "acts", "measures", "several", "opens", "opens_files", "files")
 )
 _ONE = _OPENS.union(_NAMES["tools"]["one"])
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_DOCUMENT_ID = re.compile(
-    r"(?:doc|document|chunk|passage|p|par|faq|kb|article|section|sec|page|ctx|snippet)[-_:. #]?\d[\w.:#-]*\Z"
-    r"|[^\s]+\.(?:md|txt|pdf|html?|docx?|rst|adoc|csv)(?:[#:/?][^\s]*)?\Z",
-    re.IGNORECASE,
-)
 _DESCRIBED_AS_ONE = re.compile(
     r"\b(?:fetch(?:es)?|reads?|opens?|loads?|visits?|scrapes?|crawls?|downloads?)\b"
     r"|\b(?:full|whole|complete|entire) (?:page|document|article|text|file|content)"
@@ -61,7 +52,6 @@ _NOTHING = re.compile(
     re.IGNORECASE,
 )
 _LETTERS, _SHARE, _SPACES, _READ = 80, 0.82, 10, 2_000
-_LEAST_WORDS = 4
 _EMPTY_KEYS = ("documents", "docs", "passages", "contexts", "chunks", "matches", "search_results")
 _NAME = 200
 _SHORT = 160
@@ -90,8 +80,6 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
     if isinstance(value, dict) and len(value) == 1 and SAYING_KEYS.known.isdisjoint(value):
         found = [text for text in found if text.certain or text.context.text not in value.values()]  # {"error": "..."}
     if any(text.certain or _reads_like_a_passage(text.context.text) for text in found):
-        return tuple(text.context for text in found)
-    if not words and _is_passage_list(value):
         return tuple(text.context for text in found)
     return () if _is_empty_list(value) else None
 
@@ -164,57 +152,6 @@ def _records(value: Any) -> tuple[Context, ...]:
 def _is_empty_list(value: Any) -> bool:
     """Return whether a result is a retriever's shape without entries, such as `{"documents": []}`."""
     return isinstance(value, dict) and any(value.get(key) == [] for key in _EMPTY_KEYS)
-
-
-def _is_passage_list(value: Any) -> bool:
-    """Return whether decoded JSON is a list of passages, or an object with one and what a search says about itself.
-
-    Lists of notes, messages and tasks have texts and ids as well. So every entry must have a text that runs on and say
-    where it is from (a source, a score, the id of a document), and may have nothing that is no property of a passage.
-
-    >>> _is_passage_list([{"text": "A refund takes five days.", "source": "refunds.md"}])
-    True
-    >>> _is_passage_list([{"id": 7, "text": "Call the plumber about the sink."}])
-    False
-    """
-    if isinstance(value, dict):
-        inner = [key for key in value if key in _ENTRIES["lists"]]
-        if len(inner) != 1 or not value.keys() <= {inner[0], *_ENTRIES["around"]}:
-            return False
-        value = value[inner[0]]
-    return isinstance(value, list) and bool(value) and all(map(_is_passage, value))
-
-
-def _is_passage(entry: Any) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    texts = [key for key in _ENTRIES["texts"] if isinstance(entry.get(key), str)]
-    if len(texts) != 1 or not _is_sentence(entry[texts[0]]):
-        return False
-    beside = {key.lower() for key in entry if isinstance(key, str)} - {texts[0]}
-    return beside <= _ORIGINS.union(_ENTRIES["beside"]) and (_says_where(entry) or _is_document(entry))
-
-
-def _says_where(entry: dict[str, Any]) -> bool:
-    """Whether the entry or its metadata has a source or a score."""
-    places = [entry, *(entry[key] for key in ("metadata", "meta") if isinstance(entry.get(key), dict))]
-    return any(
-        value not in (None, "") and isinstance(value, (str, int, float)) and not isinstance(value, bool)
-        for place in places
-        for key, value in place.items()
-        if isinstance(key, str) and key.lower() in _ORIGINS
-    )
-
-
-def _is_document(entry: dict[str, Any]) -> bool:
-    """Whether the id is one of documents or passages ("doc-7", "faq.md#2"), not a row's or a message's."""
-    return any(
-        isinstance(said := entry.get(key), str) and _DOCUMENT_ID.match(said) is not None for key in _ENTRIES["ids"]
-    )
-
-
-def _is_sentence(text: str) -> bool:
-    return len(text.split(None, _LEAST_WORDS)) >= _LEAST_WORDS or is_wide(text)
 
 
 def _reads_like_a_passage(text: str) -> bool:

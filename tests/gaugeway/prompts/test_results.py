@@ -202,16 +202,6 @@ def continued(output, **more):
     return {"previous_response_id": "resp_1", "input": [item], **more}
 
 
-@pytest.mark.parametrize("value", OF_DOCUMENTS)
-def test_a_list_of_passages_is_read_though_the_request_does_not_name_the_tool(value):
-    found_ = found(continued(json.dumps(value)))
-    rows = value["results"] if isinstance(value, dict) else value
-    assert texts(found_) == [row.get("text") or row["content"] for row in rows]
-    assert [one.hop for one in found_.contexts] == [None] * len(rows)
-    parts = [{"type": "input_text", "text": json.dumps(value)}]
-    assert texts(found(continued(parts))) == texts(found_)
-
-
 @pytest.mark.parametrize("value", OF_OTHER_THINGS)
 def test_without_the_tools_name_all_else_stays_unread(value):
     assert found(continued(value if isinstance(value, str) else json.dumps(value))) is None
