@@ -21,6 +21,7 @@ _DEPTH, _DEEPEST, _INTRODUCED = 10, 6, 3
 _SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
 _METADATA = 4_000
 """Characters of a block's `Source:` line up to which it may be printed metadata."""
+_SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
 _T = TypeVar("_T")
 
 
@@ -110,6 +111,8 @@ class _Reader:
             yield from _source_blocks(stripped)
         elif stripped.startswith("<") and (inside := _elements(stripped)):
             yield from (Found(inner, certain=True) for inner in inside)
+        elif stripped.startswith("# ") and _SECTION.match(stripped):
+            yield from _sections(stripped)
         elif found := self._shown(stripped, certain=certain, depth=depth):
             yield from found
         elif stripped:
@@ -187,6 +190,14 @@ def _source_blocks(text: str) -> Iterator[Found]:
         known = (said,) if isinstance(said, dict) else ()
         identity, name = _first(_identity, known, _ID_KEYS), _first(_name, known, _SOURCE_KEYS)
         yield Found(Context(text=text[block.end() : end], id=identity, source=name or source or None), certain=True)
+
+
+def _sections(text: str) -> Iterator[Found]:
+    """Read the sections of Pydantic AI's documentation: a heading, `Documentation URL:`, the text."""
+    headings = list(islice(_SECTION.finditer(text), MOST_VALUES))
+    for heading, end in with_ends(headings, len(text)):
+        if body := text[heading.end() : end].removesuffix("\n"):
+            yield Found(Context(text=body, source=heading["url"].strip() or None), certain=True)
 
 
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:

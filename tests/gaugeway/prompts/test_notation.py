@@ -91,6 +91,17 @@ def test_metadata_that_a_tool_printed_gives_source_and_id():
     assert retrieved("look", "Source: a.md\nContent: Text.") == (Context(text="Text.", source="a.md"),)
 
 
+def test_sections_of_a_documentation_are_passages_with_their_address():
+    texts = ["One.\n\n# Its end\n\nEnd.", "Two.\n"]
+    text = "\n\n".join(f"# Title\nDocumentation URL:docs/{index}\n\n{one}\n" for index, one in enumerate(texts))
+    assert retrieved("look", text) == (
+        Context(text="One.\n\n# Its end\n\nEnd.", source="docs/0"),
+        Context(text="Two.", source="docs/1"),
+    )
+    other = "# Title\nDocumentation of another kind\n\nText."
+    assert [one.context.text for one in read(other)] == [other]
+
+
 def test_objects_that_python_prints_one_a_line_are_decoded_like_json_lines():
     assert decoded("{'text': \"It's open.\", 'page': 1}\n\n{'text': 'Closed.', 'page': None}\n") == [
         {"text": "It's open.", "page": 1},

@@ -168,15 +168,6 @@ def test_an_ordinary_answer_is_no_retrieval():
 
 
 FACT, OTHER = "A refund takes five days.", "Parcels to France cost four euros."
-OF_DOCUMENTS = [
-    [{"text": FACT, "id": "doc-1"}, {"text": OTHER, "id": "doc-2"}],
-    [{"content": FACT, "source": "refunds.md"}, {"content": OTHER, "source": "parcels.md"}],
-    [{"text": FACT, "score": 0.8}, {"text": OTHER, "score": 0.7}],
-    [{"id": 1, "title": "Refunds", "text": FACT, "url": "https://a/b", "page": 3}],
-    [{"content": FACT, "metadata": {"source": "refunds.md"}}, {"content": OTHER, "metadata": {"file_name": "p.pdf"}}],
-    {"query": "refund", "results": [{"content": FACT, "id": "refunds.md#2"}], "total": 1},
-    [{"text": FACT, "distance": 0.2}, {"text": OTHER, "distance": 0.3}],
-]
 OF_OTHER_THINGS = [
     FACT,
     f"{FACT}\n\n{OTHER}",
