@@ -93,17 +93,14 @@ class Evidence(Struct):
         if entry is None:
             if len(self.plans) >= MOST_PLANS and not self._evicted():
                 return
-            entry = self.plans[key] = PlanEvidence(
-                salted((plan.literals, plan.passages)), self.requests, plan.certain, plan.split.kind == "reading"
-            )
+            entry = self.plans[key] = PlanEvidence(salted((plan.literals, plan.passages)), self.requests, plan.certain)
             entry.slots = [SlotEvidence() for _ in plan.literals[1:]]
             entry.is_history = is_history(plan.literals[plan.passages])
         spans = slots_in(plan.literals, plan.passages, text)
         if spans is None:
             return
         entry.last = self.requests
-        start, end = spans[plan.passages]
-        entry.add(plan, text[start:end])
+        entry.add(plan)
         for index, (start, end) in enumerate(spans):
             if index != plan.passages:
                 entry.slots[index].add(text[start:end], question)

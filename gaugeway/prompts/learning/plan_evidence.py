@@ -63,8 +63,6 @@ class RecordShapes(Struct):
         return self.seen >= _LEAST and max(self.counts.values(), default=0) >= _SHARE * self.seen
 
 
-MOST_EDGES = 40
-"""Most first and last lines whose hashes are counted."""
 MOST_VALUES = 64
 CONSTANT_SHARE = 0.8
 """Share of requests from which a repeated text belongs to the prompt."""
@@ -74,7 +72,6 @@ _SURE = 0.8
 _QUESTION_LENGTH = 600
 _LEAST_QUESTION = 4
 _ASKS = re.compile(r"[?？؟;]\s*[\"'”’»)\]]*\s*\Z")
-_LABELLED = re.compile(r"[^\n:：]{1,40}[:：]")
 _HISTORY = re.compile(
     r"\b(?:history|conversation|transcript|dialogue?|chat|messages|memor(?:y|ies)|tools|functions|examples?|schema|diff|"
     r"verlauf|gespräch\w*|historique|conversación|historial)\b|历史|对话|履歴|会話",
@@ -98,35 +95,6 @@ _FACTS = 2
 _STRENGTHS: tuple[Strength, ...] = ("loose", "any")
 
 
-class Edges(Struct):
-    """Counts first and last lines and labels of contents; a constant one is text of the prompt."""
-
-    seen: int = 0
-    counts: dict[int, int] = {}
-
-    def add(self, said: str, *, head: bool = True, tail: bool = True, labels: bool = True) -> None:
-        """Add a content. `head`, `tail`: whether its first and last lines count."""
-        self.seen += 1
-        first, _, rest = said.partition("\n")
-        last = rest.rpartition("\n")[2]
-        lines = {(0, first)} if head and rest else set()
-        if head and (label := _LABELLED.match(first)) is not None:
-            lines.add((1, label[0]))
-        if tail and rest:
-            lines.add((2, last))
-            if labels and (label := _LABELLED.match(last)) is not None:
-                lines.add((3, label[0]))
-        for at, line in lines:
-            key = salted((at, masked(line)))
-            if key in self.counts or len(self.counts) < MOST_EDGES:
-                self.counts[key] = self.counts.get(key, 0) + 1
-
-    @property
-    def constant(self) -> bool:
-        """Whether nearly all contents share a line or label."""
-        return max(self.counts.values(), default=0) > CONSTANT_SHARE * self.seen
-
-
 @dataclass(slots=True)
 class SlotEvidence:
     """Statistics on a slot other than the passages'."""
@@ -138,14 +106,12 @@ class SlotEvidence:
     named: int = 0
     """Requests in which another extractor took the content for the question."""
     values: set[int] = field(default_factory=set)
-    edges: Edges = field(default_factory=Edges)
 
     def add(self, text: str, question: str | None = None) -> None:
         """Add a content. `question` is what another extractor took for the question."""
         said = text.strip()
         self.seen += 1
         self.named += said == question
-        self.edges.add(said)
         self.asked += _ASKS.search(said[-20:]) is not None
         self.short += 0 < len(said) <= _QUESTION_LENGTH
         self.worded += len(said) >= _LEAST_QUESTION and any(map(str.isalpha, said))
@@ -154,7 +120,7 @@ class SlotEvidence:
 
     def points(self) -> float:
         """Return how much the slot looks like the question's; above 1 it does."""
-        if not self.seen or self.edges.constant or self.worded < _SURE * self.seen or self.short < _SURE * self.seen:
+        if not self.seen or self.worded < _SURE * self.seen or self.short < _SURE * self.seen:
             return 0.0
         variety = len(self.values) / min(self.seen, MOST_VALUES)
         return variety + self.asked / self.seen
@@ -184,7 +150,6 @@ class PlanEvidence:
     literals: int
     first: int
     certain: float
-    is_read: bool
     is_history: bool = False
     """Whether the label before its passages names something else, such as a conversation."""
     last: int = 0
@@ -197,51 +162,34 @@ class PlanEvidence:
     again: set[int] = field(default_factory=set)
     agreed: int = 0
     disagreed: int = 0
-    together: int = 0
-    """Passages that recurred after the same one, or with all the others, as parts of one text do."""
     chunks: dict[int, int] = field(default_factory=dict)
     masks: dict[tuple[int, bool], int] = field(default_factory=dict)
     regions: set[int] = field(default_factory=set)
     slots: list[SlotEvidence] = field(default_factory=list)
-    ends: list[int] = field(default_factory=lambda: [0, 0])
-    """Characters of the first and of the last passages where there are several."""
     repeated: int = 0
     numbered: int = 0
-    partial: int = 0
     variants: bool = False
     """Whether something may come off its passages: a line, or what stands before a sign."""
     inner: PassageSkeleton | None = None
-    region_edges: Edges = field(default_factory=Edges)
-    heads: Edges = field(default_factory=Edges)
-    tails: Edges = field(default_factory=Edges)
     shapes: RecordShapes = field(default_factory=RecordShapes)
 
     @property
     def size(self) -> int:
         """Approximate bytes held."""
-        counts = (
-            len(self.chunks)
-            + len(self.masks)
-            + sum(len(shapes.counts) for shapes in (self.region_edges, self.heads, self.tails, self.shapes))
-        )
+        counts = len(self.chunks) + len(self.masks) + len(self.shapes.counts)
         return (
             900
             + 110 * (counts + len(self.again))
             + (self.inner.size if self.inner else 0)
-            + sum(300 + 70 * (len(slot.values) + len(slot.edges.counts)) for slot in self.slots)
+            + sum(300 + 70 * len(slot.values) for slot in self.slots)
         )
 
     @property
     def clean(self) -> bool:
         """Whether neither constant text is in the passages nor passages in another slot."""
-        edges = self.heads.constant or self.tails.constant or (self.region_edges.constant and not self.is_read)
-        if self.numbered > max(_FEW, _SOME * self.items) or self.partial > max(_FEW, _SOME * self.count):
+        if self.numbered > max(_FEW, _SOME * self.items) or self.shapes.recurring or self.constant:
             return False
-        if min(self.ends) < _HALF * _HALF * self.multiple * self.length:
-            return False
-        if self.shapes.recurring or self.together > max(_FEW, _FEW * len(self.again)):
-            return False
-        if self.constant or edges or self.repeated > _FEW or (self.inner is not None and self.inner.literals):
+        if self.repeated > _FEW or (self.inner is not None and self.inner.literals):
             return False
         return all(len(slot.values & self.chunks.keys()) < _FEW for slot in self.slots)
 
@@ -274,47 +222,33 @@ class PlanEvidence:
         """Whether recurrence proves the split."""
         return len(self.again) >= _LEAST_RECURRED and self.rate >= _LEAST_RATE
 
-    def add(self, plan: Plan, region: str) -> None:
+    def add(self, plan: Plan) -> None:
         """Count the passages of a request: those that came before, but behind another one than now."""
         self.count += 1
-        self.partial += plan.partial
-        self._look(plan, region)
+        self._look(plan)
         texts = [salted(passage.text) for passage in plan.contexts]
         self.repeated += len(set(texts)) < len(texts)
         combination = salted(tuple(texts))
         if combination in self.regions:
-            self.together += len(texts) > 1
             return
         if len(self.regions) < MOST_VALUES:
             self.regions.add(combination)
         self.items += len(texts)
         self.characters += sum(len(passage.text) for passage in plan.contexts)
-        if len(texts) > 1:
-            self.multiple += 1
-            self.ends[0] += len(plan.contexts[0].text)
-            self.ends[1] += len(plan.contexts[-1].text)
+        self.multiple += len(texts) > 1
         previous = 0
         for text in texts:
             known = self.chunks.get(text)
             if known is not None and known != previous:
                 self.again.add(text)
-            elif known:
-                self.together += 1
             if known is not None or len(self.chunks) < MOST_CHUNKS:
                 self.chunks[text] = previous
             previous = text
 
-    def _look(self, plan: Plan, region: str) -> None:
+    def _look(self, plan: Plan) -> None:
         """Record text of the passages that may belong to the prompt."""
-        self.region_edges.add(region.strip(), labels=False)
         self.shapes.add([passage.text for passage in plan.contexts])
-        last = len(plan.contexts) - 1
-        for index, one in enumerate(plan.contexts):
-            if index:
-                self.heads.add(one.text, tail=False)
-            if index < last:
-                self.tails.add(one.text, head=False)
-            self.numbered += _NUMBERED.match(one.text) is not None
+        self.numbered += sum(_NUMBERED.match(passage.text) is not None for passage in plan.contexts)
         for mask in {mask_of(passage.text) for passage in plan.contexts}:
             if mask in self.masks or len(self.masks) < MOST_CHUNKS:
                 self.masks[mask] = self.masks.get(mask, 0) + 1
