@@ -31,3 +31,6 @@ REMEMBERED = 2_000
 
 TENTH, QUARTER, HALF, MOSTLY, NEARLY_ALL = 0.1, 0.25, 0.5, 0.8, 0.9
 """Shares."""
+
+OBJECT = 200
+"""Bytes of a small object and its place in a dictionary, for estimates of what is held."""

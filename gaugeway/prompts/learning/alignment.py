@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from gaugeway.prompts.sizes import FEW
+
 _SINGLE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Scripts without spaces between words: each character is a token."""
 
@@ -20,7 +22,7 @@ _TOKEN = re.compile(rf"[{_SINGLE}]|[^\W\d_{_SINGLE}]+|\d+|\n|[ \t]+|-+|=+|#+|\*+
 MOST_TOKENS = 8_000
 """Most tokens compared per text: its first and last ones, where an app's instructions are."""
 _WIDTH = 4
-_ROUNDS = 6
+_ROUNDS = 2 * FEW
 """Rounds of searching the gaps between matches: a run that occurs twice in a text may be unique in a gap."""
 Pair: TypeAlias = tuple[int, int]
 Run: TypeAlias = tuple[int, ...]

@@ -13,18 +13,15 @@ from gaugeway.prompts.learning.model import Split, chunks_of, slots_in, split
 from gaugeway.prompts.learning.outline import Outline, Span, has_letter
 from gaugeway.prompts.learning.plan_evidence import PassageSkeleton, PlanEvidence, SlotEvidence, is_history, question_of
 from gaugeway.prompts.learning.plans import Plan, proposals
+from gaugeway.prompts.sizes import FEW, HALF, MANY, MOSTLY, NEARLY_ALL, OBJECT, SEVERAL
 from gaugeway.records import Context
 
-MOST_PLANS = 40
-_LEAST_REQUESTS = 6
-_WINDOW = 10
-_PATIENT = 20
-_RECENT = 0b11_1111
+MOST_PLANS = MANY
+_LEAST_REQUESTS = 2 * FEW
+_WINDOW = SEVERAL
+_PATIENT = MANY // 2
+_RECENT = (1 << 2 * FEW) - 1
 _FEW = 2
-_CRUDE = 0.6
-_AS_GOOD = 0.75
-_AS_LONG = 0.7
-_NEARLY_ALL = 0.9
 
 
 class Evidence(Struct):
@@ -37,11 +34,11 @@ class Evidence(Struct):
     @property
     def size(self) -> int:
         """Approximate bytes held."""
-        return 200 + sum(plan.size for plan in self.plans.values())
+        return OBJECT + sum(plan.size for plan in self.plans.values())
 
     def shrink(self) -> None:
         """Drop the plans without evidence, or all if those are few."""
-        plans = {key: one for key, one in self.plans.items() if one.clean and (one.again or one.certain > _CRUDE)}
+        plans = {key: one for key, one in self.plans.items() if one.clean and (one.again or one.certain > HALF)}
         self.plans = plans if len(plans) < len(self.plans) / 2 else {}
 
     def add(self, seen: Outline, known: tuple[Context, ...], question: str | None = None) -> dict[int, Plan]:
@@ -63,9 +60,9 @@ class Evidence(Struct):
                 said[said_as] = other
         for key, entry in self.plans.items():
             # One passage has nothing between passages: the form does not show, and does not fail.
-            alone = entry.literals in literals and 3 * entry.count >= self.requests - entry.first
+            alone = entry.literals in literals and FEW * entry.count >= self.requests - entry.first
             entry.alone += alone and key not in said
-            entry.marks = (entry.marks << 1 | (key in said or alone)) & 0xFFFF
+            entry.marks = (entry.marks << 1 | (key in said or alone)) & ((1 << _WINDOW) - 1)
         return said
 
     def _derived(self, key: int, plan: Plan, text: str) -> Iterator[Plan]:
@@ -127,24 +124,24 @@ class Evidence(Struct):
         proven = {key: one for key, one in fit.items() if one.proven}
         if proven:
             most = max(entry.rate for entry in (*proven.values(), *coming))
-            good = {key: one for key, one in proven.items() if one.rate >= _AS_GOOD * most}
+            good = {key: one for key, one in proven.items() if one.rate >= MOSTLY * most}
             # Parts of what recurs recur as well: long passages are whole ones. Of these the most, in the surest form.
             longest = max((entry.length for entry in good.values()), default=0)
-            whole = {key: one for key, one in good.items() if one.length >= _AS_LONG * longest}
+            whole = {key: one for key, one in good.items() if one.length >= MOSTLY * longest}
             key = max(
                 whole,
                 key=lambda key: (round(whole[key].certain, 1), round(whole[key].mean, 1), whole[key].certain),
                 default=None,
             )
-            if key is None or self.requests >= _PATIENT or whole[key].certain > _CRUDE:
+            if key is None or self.requests >= _PATIENT or whole[key].certain > HALF:
                 return key
             # Lines recur below headers too: where items are marked, it is seen first whether they recur without them.
-            return None if any(entry.certain >= _NEARLY_ALL for entry in (*fit.values(), *coming)) else key
+            return None if any(entry.certain >= NEARLY_ALL for entry in (*fit.values(), *coming)) else key
         most = max((entry.rate for entry in (*fit.values(), *coming) if len(entry.again) > 1), default=0.0)
         likely = {
             key: one
             for key, one in fit.items()
-            if (one.agreed > one.disagreed or self._is_plain(one)) and one.rate >= _AS_GOOD * most
+            if (one.agreed > one.disagreed or self._is_plain(one)) and one.rate >= MOSTLY * most
         }
         if not likely:
             return None
@@ -162,20 +159,20 @@ class Evidence(Struct):
 
     def _is_plain(self, plan: PlanEvidence) -> bool:
         """Whether the form of the split suffices when no passage recurs."""
-        return plan.disagreed == 0 and plan.multiple >= plan.count / 2 and plan.certain >= _NEARLY_ALL
+        return plan.disagreed == 0 and plan.multiple >= plan.count / 2 and plan.certain >= NEARLY_ALL
 
     def _fits(self, plan: PlanEvidence) -> bool:
         """Whether the plan explains nearly all of the last requests, several passages in some of them."""
         window = min(self.requests - plan.first + 1, _WINDOW)
         explained = (plan.marks & ((1 << window) - 1)).bit_count()
-        enough = explained >= _NEARLY_ALL * window and plan.count >= _LEAST_REQUESTS and plan.multiple > 1
+        enough = explained >= NEARLY_ALL * window and plan.count >= _LEAST_REQUESTS and plan.multiple > 1
         if plan.is_history and not plan.agreed:
             return False
         return enough and plan.clean and not self._is_contradicted(plan) and question_of(plan) is not None
 
     def _is_contradicted(self, plan: PlanEvidence) -> bool:
         """Whether another extractor was sure of other passages in most requests in which it found any."""
-        return plan.disagreed > max(plan.agreed // 4, _FEW)
+        return plan.disagreed > max(plan.agreed // FEW, _FEW)
 
 
 def _hold_constant_text(passages: Sequence[Context], text: str, slots: Sequence[Span]) -> bool:

@@ -17,8 +17,9 @@ from gaugeway.exchange import Request
 from gaugeway.prompts import messages_of, text_of, text_parts
 from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.learning.alignment import salted
+from gaugeway.prompts.sizes import CHAPTER, FEW, LINE, MANY, OBJECT, PARAGRAPH, SEVERAL
 
-MAX_FRAME = 65_536
+MAX_FRAME = CHAPTER
 """Most characters of a frame. A longer prompt is neither learned from nor matched with learned templates."""
 
 SYSTEM, USER, PART, END = "\x01", "\x02", "\x03", "\x04"
@@ -28,14 +29,14 @@ MASK = "\x05"
 
 _RESERVED = (*MARKS, MASK)
 _SYSTEM_ROLES = ("system", "developer")
-MOST_OPENINGS = 32
+MOST_OPENINGS = MANY
 """Most openings known of one kind of request; the least recently used is forgotten."""
 _TEXTS = re.compile(f"[{SYSTEM}{USER}]")
 _WORD = re.compile(r"[^\W\d_]+")
-_LEADING = 4
-_LINE = 400
-_TAIL = 120
-_WORDS = 8
+_LEADING = FEW
+_LINE = PARAGRAPH
+_TAIL = LINE
+_WORDS = SEVERAL
 """Last words of a line that are hashed: a passage may have a number or a label before them."""
 
 
@@ -87,7 +88,7 @@ class Openings:
     @property
     def size(self) -> int:
         """Approximate bytes held."""
-        return 200 * len(self._seen)
+        return OBJECT * len(self._seen)
 
     def of(self, text: str) -> tuple[int, ...]:
         """Return hashes of the instructions that a frame's text begins with; () when no other request began so."""

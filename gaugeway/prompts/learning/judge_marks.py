@@ -16,6 +16,7 @@ from gaugeway.prompts.learning.model import WHOLE, LearnedTemplate, Split, match
 from gaugeway.prompts.learning.outline import Outline, Span, has_letter
 from gaugeway.prompts.learning.plans import Plan, has_remains_of_the_prompt, template_of
 from gaugeway.prompts.learning.skeletons import Skeleton, fits, read
+from gaugeway.prompts.sizes import FEW, PAGE, PARAGRAPH, REMEMBERED, SEVERAL
 from gaugeway.records import Context, grouped
 
 MAX_MARKED_OF_KIND = 5
@@ -24,7 +25,7 @@ MAX_MARKED_CHARACTERS = 32_768
 """Longest request the judge is asked to mark."""
 MAX_MARKED = 100
 """Most marked or unmarked requests, of all apps, compared with prompts; the newest are kept."""
-MAX_REFUTED = 1_000
+MAX_REFUTED = REMEMBERED
 """Most versions of dropped templates that are not learned from a mark again."""
 LEAST_SEEN = 5
 """Requests of a prompt after which the judge is asked: fewer show too little of what is constant."""
@@ -32,15 +33,15 @@ LEAST_SEEN = 5
 _AGREEING = 2
 _DISAGREEING = 2
 _MARKS_AGAINST_A_READER = 2
-_MARKS_OF_ONE = 3
+_MARKS_OF_ONE = FEW
 """Marked requests with one passage each after which a prompt is taken to hold one."""
 _MOST_EMPTY = 2  # internal bound: patience with a prompt without passages
 """Requests of a prompt in which the judge found no passages, after which it is not asked about it any more."""
-_MOST_READ = 10  # internal bound: patience of a test of a template
+_MOST_READ = SEVERAL  # internal bound: patience of a test of a template
 """Requests in which a line of all of them may turn out to be a passage's."""
 
-_LEAST_VARYING = 200
-_LONGEST_QUESTION = 2_000  # internal bound: of a question that confirms a template
+_LEAST_VARYING = PARAGRAPH // 2
+_LONGEST_QUESTION = PAGE  # internal bound: of a question that confirms a template
 
 
 class Marked(NamedTuple):

@@ -20,6 +20,7 @@ from gaugeway.prompts.learning.outline import Outline
 from gaugeway.prompts.learning.plan_evidence import labels_of, question_of
 from gaugeway.prompts.learning.plans import Plan, has_remains_of_the_prompt, template_of
 from gaugeway.prompts.learning.skeletons import Reading, Skeleton, UnmatchedRequests, fits, read, signs_of
+from gaugeway.prompts.sizes import FEW, MANY, OBJECT, REMEMBERED, SEVERAL, WORD
 from gaugeway.records import Context
 
 MAX_KINDS = 200
@@ -32,21 +33,21 @@ MAX_PROMPT_BYTES = 256 * 1024
 SURE = 0.75
 """Confidence from which another extractor's passages must agree with a template."""
 
-_LEAST_CONSTANT = 12
+_LEAST_CONSTANT = WORD
 """Least letters of constant text of a prompt whose passages no other extractor confirms."""
 
 _LEAST = 10
-_COMPARED = 7
-_WITHOUT = 40
+_COMPARED = SEVERAL
+_WITHOUT = MANY
 """Requests without a new template, after which learning samples fewer requests."""
-_MOST_STRIDE = 16
-_SAME_LABEL = 6
+_MOST_STRIDE = 2 * SEVERAL
+_SAME_LABEL = 2 * FEW
 _UNUSED = 100
 """Requests of its kind after which a template that matched none is dropped."""
-MOST_KINDS = 1_000
+MOST_KINDS = REMEMBERED
 """Kinds of request whose passages are compared."""
 _LEAST_REQUESTS = 5
-_LEAST_CHANGES = 3
+_LEAST_CHANGES = FEW
 SOURCE = "learned"
 CONFIDENCE = 0.95
 
@@ -109,7 +110,7 @@ class _Group(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        return 200 + self.waiting.size + sum(prompt.size for prompt in self.prompts)
+        return OBJECT + self.waiting.size + sum(prompt.size for prompt in self.prompts)
 
     def is_due(self) -> bool:
         """Whether to learn from this request; the stride doubles while nothing is learned."""
@@ -136,7 +137,7 @@ class _Kind(msgspec.Struct):
 
     def measured(self) -> int:
         """Return the growth in bytes since the last call."""
-        now = 400 + self.openings.size + sum(group.size for group in self.groups.values())
+        now = 2 * OBJECT + self.openings.size + sum(group.size for group in self.groups.values())
         grown, self.size = now - self.size, now
         return grown
 

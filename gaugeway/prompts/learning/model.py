@@ -19,16 +19,17 @@ from gaugeway.prompts.form.divisions import divided_as
 from gaugeway.prompts.form.lines import shape
 from gaugeway.prompts.learning.frames import MASK, PART
 from gaugeway.prompts.learning.outline import Span, masked
+from gaugeway.prompts.sizes import CROWD, PARAGRAPH, SEVERAL
 from gaugeway.records import Context
 
-_LONGEST_GAP = 600
-_MOST_GAPS = 12
-MOST_VARYING = 300
+_LONGEST_GAP = PARAGRAPH
+_MOST_GAPS = SEVERAL
+MOST_VARYING = PARAGRAPH
 """Characters of one varying part."""
 _SIGN = re.compile(rf"[^\w {MASK}]")
 """What a piece has; words and numbers alone are shared by chance."""
 _TOKEN = re.compile(r"[^\W\d_]+|.", re.DOTALL)
-_LINE = 400
+_LINE = PARAGRAPH
 _SIGN_LENGTH = 2
 """Characters of the longest sign: looking at the end alone spares the search all that stands before it."""
 _OPENS = re.compile(r"(\*\*|__|[`\"“«„\[(<{【「])\Z")
@@ -39,6 +40,8 @@ SlotName: TypeAlias = Literal["passages", "question", "other"]
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 _JSON_STRING = re.compile(r'(?:"\s*:|\[)\s*"\Z')
 _OPENS_A_QUESTION = frozenset("¿¡")
+DIGITS = 9
+"""Digits of a number that are read: it fits into a machine word."""
 WHOLE = "whole"
 """The reading of a region as one passage."""
 _SOFT = frozenset({"blank-line", "lines"})
@@ -148,7 +151,7 @@ def _backward(text: str, at: int, pieces: Sequence[str], first: int = 0, *, touc
     With `touching` the last one ends at `at`.
     """
     for number, piece in enumerate(reversed(pieces)):
-        low = max(first, at - (MOST_VARYING if number or not touching else 0) - len(piece) - 9 * piece.count(MASK))
+        low = max(first, at - (MOST_VARYING if number or not touching else 0) - len(piece) - DIGITS * piece.count(MASK))
         found = None
         for found in pattern(piece).finditer(text, low, at):  # noqa: B007 - the last one counts
             pass
@@ -158,7 +161,7 @@ def _backward(text: str, at: int, pieces: Sequence[str], first: int = 0, *, touc
     return at
 
 
-@lru_cache(256)
+@lru_cache(CROWD)
 def pattern(words: str) -> re.Pattern[str]:
     """Return the regular expression for a text with masked numbers; it matches in linear time."""
     return re.compile(re.escape(words).replace(MASK, r"(\d+)"))
@@ -326,14 +329,14 @@ def _unescaped(passage: Context) -> Context:
         return passage
 
 
-@lru_cache(256)
+@lru_cache(CROWD)
 def _first_number(how: Split, literal: str) -> int | None:
     """Return the number of the first passage from the marker at the end of the text before the slot."""
     if not how.counted:
         return None
     line = how.words.rfind("\n", 0, how.words.index(MASK)) + 1
     found = re.compile(pattern(how.words[line:]).pattern + r"\Z").search(literal)
-    return None if found is None else int(found[1][:9])
+    return None if found is None else int(found[1][:DIGITS])
 
 
 def _question(text: str, span: tuple[int, int], literal: str) -> str:
@@ -436,7 +439,7 @@ def _at_markers(how: Split, region: str, number: int | None) -> list[str] | None
     start = 0
     for marker in islice(pattern(how.words).finditer(region), MOST_PIECES):
         if how.counted:
-            named = int(marker[1][:9])
+            named = int(marker[1][:DIGITS])
             if number is not None and named != number + 1:
                 return None  # a passage has numbers of its own: which of them begin a passage is uncertain
             number = named

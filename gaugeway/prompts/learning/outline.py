@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gaugeway.prompts.form.text import SENTENCE_ENDS
 from gaugeway.prompts.learning.frames import END, MARKS, MASK, SYSTEM, USER
+from gaugeway.prompts.sizes import FEW
 
 Span: TypeAlias = tuple[int, int]
 
@@ -26,7 +27,6 @@ _NUMBER = re.compile(r"\d+")
 _COUNTED = re.compile(r"\d+[ \t]*\Z|[ \t]*")
 """Text that belongs to the last sign of a literal: a number, as in "#1 ", or blanks."""
 _RULE = re.compile(r"([^\w\s])\1\1")
-_FEW_WORDS = 6
 _STRUCTURE = re.compile(r"[\n:：<>\[\]{}()（）【】「」『』\"“”„«»|=#*`~_/\\]")
 _QUOTES = "\"'`“”„«»‘’"
 
@@ -141,7 +141,7 @@ def _is_strong(literal: str, strength: Strength) -> bool:
     if not words:
         loose = strength == "loose" and signs > 1 and _STRUCTURE.search(literal.strip()) is not None
         return loose or _RULE.search(literal) is not None
-    return len(words) >= _FEW_WORDS or _STRUCTURE.search(literal) is not None
+    return len(words) >= 2 * FEW or _STRUCTURE.search(literal) is not None
 
 
 def is_rule(literal: str) -> bool:

@@ -18,13 +18,28 @@ from gaugeway.prompts.learning.model import Split, belongs_behind
 from gaugeway.prompts.learning.outline import Outline, Strength, has_letter, masked
 from gaugeway.prompts.learning.plans import Plan
 from gaugeway.prompts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
+from gaugeway.prompts.sizes import (
+    FEW,
+    HALF,
+    LABEL,
+    LINE,
+    MANY,
+    MOSTLY,
+    NEARLY_ALL,
+    OBJECT,
+    PARAGRAPH,
+    QUARTER,
+    SEVERAL,
+    TENTH,
+    WORD,
+)
 
-_LINE = 100
+_LINE = LINE
 """Most characters of a line, or of a start of one, that is not text."""
-MOST_SHAPES = 40
-_LEAST = 8
+MOST_SHAPES = MANY
+_LEAST = SEVERAL
 """Passages without which a shape shows nothing."""
-_SHARE = 0.9
+_SHARE = NEARLY_ALL
 _VALUE = re.compile(r"\w+(?:[ ./\\,'’_-]+\w+)*")
 _START = re.compile(r"[^\n.!?。！？]{1,60}?(?:\.\w[^\s.!?]{0,40})?[ \t]*[|:：\])}】»\t][ \t]*(?=\S)")
 
@@ -63,33 +78,32 @@ class RecordShapes(Struct):
         return self.seen >= _LEAST and max(self.counts.values(), default=0) >= _SHARE * self.seen
 
 
-MOST_VALUES = 64
-CONSTANT_SHARE = 0.8
+MOST_VALUES = MANY
+CONSTANT_SHARE = MOSTLY
 """Share of requests from which a repeated text belongs to the prompt."""
 
-_SHORT = 40
-_SURE = 0.8
-_QUESTION_LENGTH = 600
-_LEAST_QUESTION = 4
+_SHORT = LABEL
+_SURE = MOSTLY
+_QUESTION_LENGTH = PARAGRAPH
+_LEAST_QUESTION = FEW
 _ASKS = re.compile(r"[?？؟;]\s*[\"'”’»)\]]*\s*\Z")
 _HISTORY = re.compile(
     r"\b(?:history|conversation|transcript|dialogue?|chat|messages|memor(?:y|ies)|tools|functions|examples?|schema|diff|"
     r"verlauf|gespräch\w*|historique|conversación|historial)\b|历史|对话|履歴|会話",
     re.IGNORECASE,
 )
-MOST_CHUNKS = 160
+MOST_CHUNKS = FEW * MANY
 """Most passages of a plan whose hashes are remembered to detect recurrence."""
-_LEAST_RECURRED = 3
-_LEAST_RATE = 0.1
-_HALF = 0.5
-_SOME = 0.2
+_LEAST_RECURRED = FEW
+_LEAST_RATE = TENTH
+_SOME = QUARTER
 _FEW = 2
 _NUMBERED = re.compile(r"[\[(#<{]{0,2}\d{1,3}[\])}>.:]{1,3}\s")
-MOST_COMPARED = 8
+MOST_COMPARED = SEVERAL
 """Most passages compared per request."""
-MOST_TOKENS = 96
+MOST_TOKENS = LINE
 """Most tokens compared per passage: its first and its last."""
-_ENOUGH = 6
+_ENOUGH = 2 * FEW
 _KEY = re.compile(r"[ \t]*[-*•]?[ \t]*\**[^\W\d_][^\n:：]{0,30}\**[:：]\**[ \t]*")
 _FACTS = 2
 _STRENGTHS: tuple[Strength, ...] = ("loose", "any")
@@ -112,7 +126,7 @@ class SlotEvidence:
         said = text.strip()
         self.seen += 1
         self.named += said == question
-        self.asked += _ASKS.search(said[-20:]) is not None
+        self.asked += _ASKS.search(said[-WORD:]) is not None
         self.short += 0 < len(said) <= _QUESTION_LENGTH
         self.worded += len(said) >= _LEAST_QUESTION and any(map(str.isalpha, said))
         if len(self.values) < MOST_VALUES:
@@ -140,7 +154,7 @@ def labels_of(text: str) -> list[str]:
 
 def is_history(literal: str) -> bool:
     """Whether the label before a slot names something other than passages, such as a chat history."""
-    return _HISTORY.search("\n".join(literal.rstrip().rsplit("\n", 2)[-2:])[-160:]) is not None
+    return _HISTORY.search("\n".join(literal.rstrip().rsplit("\n", 2)[-2:])[-LINE:]) is not None
 
 
 @dataclass(slots=True)
@@ -178,10 +192,10 @@ class PlanEvidence:
         """Approximate bytes held."""
         counts = len(self.chunks) + len(self.masks) + len(self.shapes.counts)
         return (
-            900
-            + 110 * (counts + len(self.again))
+            2 * FEW * OBJECT
+            + OBJECT // 2 * (counts + len(self.again))
             + (self.inner.size if self.inner else 0)
-            + sum(300 + 70 * len(slot.values) for slot in self.slots)
+            + sum(2 * OBJECT + OBJECT // 2 * len(slot.values) for slot in self.slots)
         )
 
     @property
@@ -213,7 +227,7 @@ class PlanEvidence:
         """Whether one of the passages is in nearly every request: then it is a text of the prompt."""
         requests = max(1, len(self.regions))
         return any(
-            count > (_HALF if short else CONSTANT_SHARE) * requests and count > _FEW
+            count > (HALF if short else CONSTANT_SHARE) * requests and count > _FEW
             for (_, short), count in self.masks.items()
         )
 
@@ -273,7 +287,7 @@ class PassageSkeleton:
     @property
     def size(self) -> int:
         """Approximate bytes held."""
-        return 100 + (self._skeleton.size if self._skeleton else 0)
+        return OBJECT + (self._skeleton.size if self._skeleton else 0)
 
     def add(self, how: Split, chunks: list[str]) -> list[Split]:
         """Add the passages of a request. Return the splits that would strip the text they share."""

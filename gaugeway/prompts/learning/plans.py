@@ -15,35 +15,57 @@ from msgspec import Struct
 from gaugeway.prompts.form.divisions import divisions
 from gaugeway.prompts.form.text import SENTENCE_ENDS, ends_a_sentence
 from gaugeway.prompts.learning.frames import END, MASK, PART, SYSTEM, USER
-from gaugeway.prompts.learning.model import LearnedTemplate, SlotName, Split, are_cut_open, pattern, split, version_of
+from gaugeway.prompts.learning.model import (
+    DIGITS,
+    LearnedTemplate,
+    SlotName,
+    Split,
+    are_cut_open,
+    pattern,
+    split,
+    version_of,
+)
 from gaugeway.prompts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
 from gaugeway.prompts.passage_records import shared_length
+from gaugeway.prompts.sizes import (
+    FEW,
+    LABEL,
+    LINE,
+    MANY,
+    MOSTLY,
+    NEARLY_ALL,
+    PARAGRAPH,
+    QUARTER,
+    REMEMBERED,
+    SEVERAL,
+    TENTH,
+    WORD,
+)
 from gaugeway.records import Context
 
-_CORES = 3
-_SHORTEST = 30
-_SHORTEST_ITEM = 12
+_CORES = FEW
+_SHORTEST = LABEL
+_SHORTEST_ITEM = WORD
 """Least average length of a passage: below it the marker is text within sentences."""
-_QUESTION_LENGTH = 300
-_LINES = 2_000
-_OPENER = 400
-_GLUE = 200
-_DATA = 300
-_OPENINGS = 8
+_QUESTION_LENGTH = PARAGRAPH
+_LINES = REMEMBERED
+_OPENER = PARAGRAPH
+_GLUE = PARAGRAPH
+_DATA = PARAGRAPH
+_OPENINGS = SEVERAL
 _CLOSED = re.compile(rf"(?:\s*</[\w:-]+>)*[^\w>{re.escape(SENTENCE_ENDS)}]*\Z")
 _TOKEN_START = re.compile(r"(?<![^\W_])[^\W_]|[^\w]|_")
 _COLONS = (":", "：", "=", "/", "|")
 _BULLETS = "-*•–#>+◦▪"
 _LABELS = re.compile(rf"[^\w\s.,;!?'’{MASK}]|\n[ \t]*{MASK}")
 _LABEL = re.compile(r"^[ \t]*([^\W\d_]{2,20}(?: [^\W\d_]{2,20})?)[ \t]*[:：]", re.MULTILINE)
-_BESIDE = 120
-_THIRD = 3
-_COMPARED = 40
+_BESIDE = LINE
+_COMPARED = MANY
 _WORDS = re.compile(r"(?<![^\W_])[^\W\d_]")
 _TEXT_MARK = re.compile(f"[{SYSTEM}{USER}{END}]")
 
 
-_PLAIN = ((Split(kind="lines"), 0.1), (Split(kind="paragraphs"), 0.3))
+_PLAIN = ((Split(kind="lines"), TENTH), (Split(kind="paragraphs"), QUARTER))
 
 
 class Plan(Struct, frozen=True):
@@ -93,7 +115,7 @@ def has_remains_of_the_prompt(plan: Plan) -> bool:
 def _are_of_two_kinds(texts: list[str]) -> bool:
     """Whether sentences alternate with other lines: lines of the prompt between the passages."""
     sentences = sum(ends_a_sentence(text) for text in texts)
-    return _THIRD * min(sentences, len(texts) - sentences) >= len(texts)
+    return FEW * min(sentences, len(texts) - sentences) >= len(texts)
 
 
 def proposals(seen: Outline) -> Iterator[Plan]:
@@ -153,7 +175,7 @@ def _extended(seen: Outline, core: int) -> tuple[int, int]:
         low -= 1
     while (
         before := next(
-            (at for at in (low - 1, low - 2, low - 3) if at >= 0 and _opens_like(masks[low], masks[at])), None
+            (at for at in range(low - 1, max(low - FEW, 0) - 1, -1) if _opens_like(masks[low], masks[at])), None
         )
     ) is not None:
         low = before
@@ -230,9 +252,9 @@ def _read(literals: tuple[str, ...], low: int, region: str) -> Iterator[Plan]:
 def _repeated_lines(region: str) -> Iterator[tuple[Split, float]]:
     """Yield a line that stands between items: it comes more than once, which passages do not."""
     lines = Counter(masked(line.strip()) for line in region.split("\n")[:_LINES])
-    for line, count in lines.most_common(3):
+    for line, count in lines.most_common(FEW):
         if count > 1 and len(line) > 1 and not line.isspace():
-            yield Split(kind="marker", words=f"\n{line}\n", counted=line.count(MASK) == 1), 0.9
+            yield Split(kind="marker", words=f"\n{line}\n", counted=line.count(MASK) == 1), NEARLY_ALL
 
 
 def _with_data(seen: Outline, literals: tuple[str, ...], low: int, slot: Span) -> Iterator[Plan]:
@@ -289,7 +311,7 @@ def _markers(seen: Outline, low: int, high: int, opening: Opening | None) -> Ite
         yield Split(kind="marker", words=opening.marker, counted=opening.counted, closing=closing), 1.0
     for literal, count in Counter(between).most_common(1):
         if count > 1 or len(between) == 1:
-            yield Split(kind="marker", words=literal, counted=literal.count(MASK) == 1), 0.85
+            yield Split(kind="marker", words=literal, counted=literal.count(MASK) == 1), MOSTLY
 
 
 def _opener(before: str, region: str) -> Opening | None:
@@ -331,10 +353,10 @@ def _places(opener: str, first: re.Match[str] | None, region: str) -> tuple[list
     matches = list(pattern(opener).finditer(region))
     counted = opener.count(MASK) == 1 and first is not None
     if counted and first is not None:
-        number = int(first[1][:9])
+        number = int(first[1][:DIGITS])
         chain = []
         for match in matches:
-            if int(match[1][:9]) == number + 1:
+            if int(match[1][:DIGITS]) == number + 1:
                 number += 1
                 chain.append(match)
         counted = bool(chain)

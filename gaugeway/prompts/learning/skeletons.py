@@ -26,13 +26,14 @@ from gaugeway.prompts.learning.alignment import (
 )
 from gaugeway.prompts.learning.frames import END, PART, SYSTEM, USER
 from gaugeway.prompts.learning.outline import Outline, Strength, outline
+from gaugeway.prompts.sizes import FEW, OBJECT, SEVERAL
 
-_WAITING = 8
+_WAITING = SEVERAL
 """Most requests held without a skeleton."""
 _ALIKE = 4
 """Similar requests that make a skeleton; `_FEWEST` when `_WAITING` are held."""
 _FEWEST = 2
-_SETTLED = 8
+_SETTLED = SEVERAL
 _LEAST_SHARED = 0.6
 """Share of a skeleton's words that a request must contain to belong to its prompt."""
 
@@ -81,7 +82,7 @@ class Skeleton(Struct):
     @property
     def size(self) -> int:
         """Bytes held, roughly."""
-        return len(self.tokens) * 5 + len(self.breaks) * 60 + 400
+        return len(self.tokens) * FEW + (len(self.breaks) + 2) * OBJECT
 
     def match(self, reading: Reading | Skeleton, signs: Signs, shared: set[Run] | None = None) -> list[tuple[int, int]]:
         """Return pairs of matching token positions (skeleton, request); `shared` are the runs others have too."""
