@@ -59,6 +59,7 @@ class Alert(TypedDict):
     at_alarm: FoundCause | None
     changes: list[Change] | None
     is_update: bool
+    confined: Confined | None
 
 class Amount(TypedDict):
     value: float
@@ -100,15 +101,6 @@ class ArmReport(TypedDict):
     judge_usd: float
     result: TrialResult
     losses: list[Loss]
-
-class AssigneeAndNotesNotes(TypedDict):
-    at: float
-    by: str
-    text: str
-
-class AssigneeAndNotes(TypedDict):
-    assignee: str | None
-    notes: list[AssigneeAndNotesNotes]
 
 class Bin(TypedDict):
     predicted: float
@@ -157,6 +149,8 @@ class Change(TypedDict):
     replaced: str
     before: float
     since: float
+    inseparable: bool
+    elsewhere: Literal["", "as before", "hardly worse", "none", "unclear", "worse"]
 
 class ClusterExample(TypedDict):
     id: str
@@ -201,6 +195,11 @@ class Compared(TypedDict):
     losses: int | None
     ties: int | None
     overlap: float | None
+
+class Confined(TypedDict):
+    slice: str
+    share: float
+    only: bool
 
 class Context(TypedDict):
     text: str
@@ -630,6 +629,17 @@ class Share(TypedDict):
     ci_low: float
     ci_high: float
     n: int
+
+class ShownAlertNotes(TypedDict):
+    at: float
+    by: str
+    text: str
+
+class ShownAlert(TypedDict):
+    title: str
+    summary: str
+    assignee: str | None
+    notes: list[ShownAlertNotes]
 
 class Silence(TypedDict):
     id: str

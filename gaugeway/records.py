@@ -375,7 +375,8 @@ class Change:
     """What took over answers with an onset: `kind` is model, prompt, tag:NAME, source, or documents (new ones).
 
     `before` and `since` are its shares of the answers, in [0, 1]; `replaced` is the version it took the place of, ""
-    where others remain.
+    where others remain. `inseparable`: another change came in the same answers. `elsewhere` is how its answers outside
+    the part that fell did: "none" are outside; "unclear" are too few of them to say; "" without such a part.
     """
 
     kind: str
@@ -383,6 +384,20 @@ class Change:
     replaced: str = ""
     before: float = 0.0
     since: float = 1.0
+    inseparable: bool = False
+    elsewhere: Literal["", "none", "worse", "hardly worse", "as before", "unclear"] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confined:
+    """The part of the traffic that a drop is confined to: a slice, with its share of the answers since, in [0, 1].
+
+    `only`: the rest did not fall; otherwise it hardly fell.
+    """
+
+    slice: str
+    share: float
+    only: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,8 +415,9 @@ class Alert:
     recovery, and `recovering_since` the time from which on that evidence has grown; exchanges after it do not change
     the cause. `at_alarm` is the cause as the scores until the alarm show it; None in alerts of older releases.
     `unwatched`: it ended because no rule watches this any more, which says nothing about a recovery. `changes` are the
-    versions that took over answers with the onset, None while that has not been looked up. `is_update` marks a message
-    about an alert that was sent before, without its cause.
+    versions that took over answers with the onset, None until the cause was looked for. `is_update` marks a message
+    about an alert that was sent before, without its cause. `confined` is the part that fell, None where no part
+    stands out.
     """
 
     fingerprint: str
@@ -435,6 +451,7 @@ class Alert:
     at_alarm: FoundCause | None = None
     changes: tuple[Change, ...] | None = None
     is_update: bool = False
+    confined: Confined | None = None
 
     def on_own_scale(self) -> Alert:
         """Return the alert with its finding on the metric's own scale, like the other means."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from gaugeway.records import Alert, Change
-from monitors.alerting.notifiers.message import NAMES, bounded, headline, plain
 from monitors.statistics.confidence_sequence import MIN_N_EFF
 
 UNKNOWN = "-"
@@ -223,15 +220,6 @@ def shortened(text: str | None, most: int = 160) -> str:
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
-def listed(words: Sequence[str]) -> str:
-    """Words joined with commas and "and".
-
-    >>> listed(["a", "b", "c"]), listed(["a"])
-    ('a, b and c', 'a')
-    """
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
-
-
 def by_part(counts: Sequence[int], noun: str) -> str:
     """Say in words when something happened: counts by part of a period, the oldest first.
 
@@ -252,7 +240,6 @@ def by_part(counts: Sequence[int], noun: str) -> str:
     return f"{said} in {filled} of {len(counts)} {part}s, the most ({count(most)}) in the {place}"
 
 
-MOST_CHANGES, ALL_OF_THEM, LONGEST_NAME = 2, 0.9, 60  # internal bound: length of a headline
 _MANY = re.compile(r" \(n [\d,]{3,}\)")
 _ARRIVED = re.compile(r" \S+ appeared with the onset \([\d.]+ % of the exchanges since\)\.")
 _VALUE = re.compile(r"\b(?:tag:)?(\w+)=(?=\S)")
@@ -267,27 +254,6 @@ _PHRASES = (
     (re.compile(r"^both judges on the same exchanges$"), "two judges scored the same answers"),
     (re.compile(r"^scores of exchanges with and without the source (.*)$"), r"scores with and without \1"),
 )
-
-
-def alert_title(alert: Alert) -> str:
-    """What an alert is about in one sentence: what moved, how far, and where: in a source's answers, or after changes.
-
-    A slice is named as people say it: "model mini", not "model=mini".
-    """
-    if alert.rule in NAMES or alert.unwatched or alert.state == "pending":
-        return plain_names(headline(alert))
-    moved = plain_names(headline(replace(alert, state="firing", changes=None)))
-    names = [_change(change) for change in alert.changes or ()]
-    if alert.cause_source is not None:  # what changed for all answers does not explain those of one source
-        moved, names = f"{moved} in answers from {plain(bounded(alert.cause_source), LONGEST_NAME)}", []
-    more = [f"{len(names) - MOST_CHANGES} more changes"] if len(names) > MOST_CHANGES + 1 else names[MOST_CHANGES:]
-    after = f" after {listed([*names[:MOST_CHANGES], *more])}" if names else ""
-    return f"{moved}{after}{'; recovered' if alert.state == 'resolved' else ''}"
-
-
-def _change(change: Change) -> str:
-    name = f"{change.kind.removeprefix('tag:')} {plain(bounded(change.value), LONGEST_NAME)}"
-    return name if change.replaced or change.since >= ALL_OF_THEM else f"{name} ({part(change.since)} of answers)"
 
 
 def plain_names(text: str, *, arrivals: bool = True) -> str:

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from dashboards.web import format as words
 from dashboards.web.addresses import address_with, app_page
-from monitors.alerting.notifiers.message import strength
+from monitors.alerting.notifiers import message
 from monitors.alerting.slices import slice_words
 
 POLICY = "; ".join(
@@ -46,9 +46,9 @@ HEADERS = {
 FOR_EVER = "public, max-age=31536000, immutable"
 _NAMED = (
     *(words.number, words.interval, words.percent, words.part, words.count, words.counted, words.about, words.roughly),
-    *(words.signed, words.usd, words.duration, words.iso, words.at, words.breakable, words.listed, words.shortened),
-    *(words.alert_title, words.plain_names, words.reasons),
-    *(strength, slice_words, app_page),
+    *(words.signed, words.usd, words.duration, words.iso, words.at, words.breakable, words.shortened),
+    *(words.plain_names, words.reasons, slice_words, app_page),
+    *(message.at_onset, message.headline, message.listed, message.strength, message.verdict),
 )
 FILTERS: dict[str, Callable[..., Any]] = {named.__name__: named for named in _NAMED}
 FILTERS |= {"with_fields": address_with, "in_path": partial(quote, safe="")}

@@ -6,14 +6,14 @@ A change is a coincidence in time, which is not proof of a cause: that is for `m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from gaugeway.records import PROMPT_SCHEME, Change, same_scheme
 from gaugeway.storage.stores import Point
-from monitors.alerting.causes import Passages
+from monitors.alerting.causes import Observation, Passages, Split, elsewhere
 from monitors.alerting.stream import usable
 from monitors.statistics.agreement import wilson
 
@@ -143,6 +143,7 @@ def changes_at_onset(before: Sequence[Point], since: Sequence[Point], metric: st
     `before` and `since` are evaluations on either side of the onset. A version counts if its share grew beyond chance
     (Wilson intervals that do not overlap at 99 %), its scores moved as the mean did and, where other versions remain,
     further than theirs. All of a kind that grew are named if the answers that they took over hold half of the move.
+    Changes whose answers are nearly the same cannot be told apart: they are `inseparable`.
     """
     new = _scores(since, metric)
     recent = _recent(_scores(before, metric), new, LEAST_RECENT)
@@ -151,7 +152,22 @@ def changes_at_onset(before: Sequence[Point], since: Sequence[Point], metric: st
     left_out = set() if same_scheme(point.prompt for point in (*recent, *new)) else {"prompt"}
     kinds = sorted({kind for point in new for kind in versions_of(point)} - left_out)
     found = [change for kind in kinds for change in _changes(kind, recent, new)]
-    return tuple(sorted(found, key=lambda change: change.before - change.since)[:MOST_NAMED])
+    named = sorted(found, key=lambda change: change.before - change.since)[:MOST_NAMED]
+    got = [
+        {point.sample_id for point in new if versions_of(point).get(change.kind) == change.value} for change in named
+    ]
+    same = [any(_same(ids, other) for other in got if other is not ids) for ids in got]
+    return tuple(replace(change, inseparable=twin) for change, twin in zip(named, same, strict=True))
+
+
+def _same(ids: set[str], others: set[str]) -> bool:
+    """Return whether nearly all answers with either of two changes have both."""
+    return len(ids & others) >= REPLACED * len(ids | others)
+
+
+def placed_change(change: Change, place: Split | None, has: Callable[[Observation], bool]) -> Change:
+    """Return a change with what happened to its answers outside the part that alone fell, if there is one."""
+    return change if place is None else replace(change, elsewhere=elsewhere(place, has))
 
 
 def source_change(
@@ -166,14 +182,21 @@ def source_change(
     if not recent or not new:
         return None
     then, now = (sum(source in passages[point.sample_id].documents for point in side) for side in (recent, new))
-    change = Change(kind="source", value=source, before=then / len(recent), since=now / len(new))
+    change = Change(kind="source", value=source, before=then / len(recent), since=now / len(new), elsewhere="none")
     return change if _grew(then, len(recent), now, len(new)) else None
 
 
 def documents_change(
-    passages: Mapping[str, Passages], before: Sequence[Point], since: Sequence[Point], metric: str
+    passages: Mapping[str, Passages],
+    before: Sequence[Point],
+    since: Sequence[Point],
+    metric: str,
+    *,
+    place: Split | None = None,
 ) -> Change | None:
     """Return the share of answers that got documents which no answer before the onset got; None if it is no change.
+
+    `place` is the part of the traffic that alone fell.
 
     It counts beyond the share of new documents that the later half of the answers before had over the earlier half,
     and if its answers can hold half of the move of the mean.
@@ -195,7 +218,9 @@ def documents_change(
     counts = Counter(name for point in fresh for name in passages[point.sample_id].documents - seen)
     (commonest, _), more = min(counts.items(), key=lambda entry: (-entry[1], entry[0])), len(counts) - 1
     value = f"not seen before ({commonest}{f' and {more} more' if more else ''})"
-    return Change(kind="documents", value=value, before=then / len(later), since=len(fresh) / len(new))
+    change = Change(kind="documents", value=value, before=then / len(later), since=len(fresh) / len(new))
+    ids = {point.sample_id for point in fresh}
+    return placed_change(change, place, lambda observation: observation.sample_id in ids)
 
 
 def _documents(points: Iterable[Point], passages: Mapping[str, Passages]) -> set[str]:

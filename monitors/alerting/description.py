@@ -11,16 +11,16 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gaugeway.records import Alert, Change, FoundCause, same_scheme
+from gaugeway.records import Alert, Change, Confined, FoundCause, same_scheme
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.normalising import nfkc
 from gaugeway.text.topics import topics
-from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observation, Passages, explain
+from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observation, Passages, Split, explain
 from monitors.alerting.causes.retrieval_or_generation import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
-from monitors.alerting.changes import changes_at_onset, documents_change, source_change
+from monitors.alerting.changes import changes_at_onset, documents_change, placed_change, source_change
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import in_slice
 from monitors.alerting.stored_exchanges import HASHED, MAX_EXCHANGES, find_fallen_step, read_example, read_passages
@@ -44,10 +44,10 @@ _INTERVAL_FROM = 100
 """Effective scores since the onset, which is chosen because they are low: an interval around few would be biased."""
 _LONGEST = 2000
 _WORD = re.compile(r"[^\W\d_]+")
-_MEASURES = ("mean_before", "mean_since", "ci", "changes", "worst_exchanges", "examples")
+_MEASURES = ("mean_before", "mean_since", "ci", "worst_exchanges", "examples")
 _CAUSES = (
     *("likely_cause", "first_cause", "cause_detail", "cause_hop", "cause_tool", "cause_source"),
-    *("cause_strength", "cause_evidence", "affected", "at_alarm"),
+    *("cause_strength", "cause_evidence", "affected", "at_alarm", "changes", "confined"),
 )
 
 Scales: TypeAlias = Callable[[str], bool]
@@ -192,7 +192,8 @@ class Describer:
         """Return the alert with its description from exchanges that started before Unix time `until`.
 
         They are compared with those of a day before the onset, without the times (start, end) of `earlier` incidents.
-        `measured` takes the alert with its means and what changed, and then with its worst exchanges too.
+        `measured` takes the alert with its means, and then with its worst exchanges too. What changed is not named
+        before it is known where the drop is: a change is not to blame for what did not fall under it.
         """
         onset, flipped = alert.finding.onset, self._flipped(alert)
         app = None if alert.app == ALL else alert.app
@@ -213,9 +214,13 @@ class Describer:
         if why.source is not None:
             worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
             alert = await self._with_examples(alert, worst)
+        versions = [
+            placed_change(change, why.place, _with_version(change))
+            for change in changes_at_onset(old, new, alert.metric)
+        ]
         return replace(
             alert,
-            changes=(*(alert.changes or ()), *([] if source is None else [source])),
+            changes=(*versions, *([] if source is None else [source])),
             likely_cause=why.cause,
             first_cause=alert.first_cause or (why.cause if why.cause != "unknown" else None),
             cause_detail=why.detail,
@@ -225,6 +230,7 @@ class Describer:
             cause_strength=why.strength,
             cause_evidence=why.evidence,
             affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
+            confined=None if why.place is None or why.source is not None else _confined(why.slice, why.place),
         )
 
     def _flipped(self, alert: Alert) -> bool:
@@ -289,7 +295,7 @@ class Describer:
             passages = await read_passages(self.store, metric, (old, new), quote=self.content, salt=self.salt)
             why = await self._explain(asked, old, new, passages) if passages else why
             named = why.source and source_change(why.source, passages, old, new, metric)
-            source = named or documents_change(passages, old, new, metric)
+            source = named or documents_change(passages, old, new, metric, place=why.place)
         step = await find_fallen_step(self.store, old, new) if why.cause in ("retrieval", "unknown") else None
         return (why, None, source) if step is None else (step.explain(why), step.step, source)
 
@@ -388,7 +394,7 @@ class _Strata:
 
 
 def _measured(alert: Alert, old: Sequence[Point], new: Sequence[Point], *, flipped: bool) -> Alert:
-    """Return the alert with the means on either side of its onset, and what changed with it."""
+    """Return the alert with the means on either side of its onset."""
     before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
     interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
     return replace(
@@ -402,12 +408,21 @@ def _measured(alert: Alert, old: Sequence[Point], new: Sequence[Point], *, flipp
         mean_before=on_scale(before.mean, flipped=flipped) if before is not None else None,
         mean_since=on_scale(after.mean, flipped=flipped) if after is not None else None,
         ci=_own_scale(interval, flipped=flipped),
-        changes=changes_at_onset(old, new, alert.metric),
     )
 
 
+def _confined(name: str, place: Split) -> Confined:
+    return Confined(slice=name, share=place.share, only=place.only)
+
+
+def _with_version(change: Change) -> Callable[[Observation], bool]:
+    """Return whether an observation has the version that a change is about."""
+    key = change.kind
+    return lambda observation: observation.strata.get(key) == change.value
+
+
 def _with_measures(alert: Alert, described: Alert) -> Alert:
-    """Return the alert with the means, changes and examples of `described`; its state may have changed since."""
+    """Return the alert with the means and examples of `described`; its state may have changed since."""
     found = described.finding
     finding = replace(alert.finding, n=found.n, estimate=found.estimate, interval=found.interval)
     return replace(_with(alert, described, _MEASURES), finding=finding)

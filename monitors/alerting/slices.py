@@ -20,13 +20,14 @@ Counts = dict[str, dict[str, dict[str, tuple[float, float]]]]
 def slice_words(name: str) -> str:
     """Return a slice as people read it: its name, or what the values with few scores have in common.
 
-    >>> slice_words("model=gpt-x"), slice_words("model=_other"), slice_words("tag:plan=_other")
-    ('model=gpt-x', 'models with few scores, taken together', 'values of tag:plan with few scores, taken together')
+    >>> slice_words("tag:plan=pro"), slice_words("topic=refund, fee"), slice_words("model=_other")
+    ('plan pro', 'topic “refund, fee”', 'models with few scores, taken together')
     """
     key, _, value = name.partition("=")
-    if value != OTHER:
-        return name
-    return f"{f'{key}s' if ':' not in key else f'values of {key}'} with few scores, taken together"
+    kind = key.removeprefix("tag:")
+    if value == OTHER:
+        return f"{kind}s with few scores, taken together"
+    return f"{kind} “{value}”" if key == "topic" else f"{kind} {value}" if value else kind
 
 
 def value_of(point: Point, dimension: str) -> str | None:

@@ -15,13 +15,14 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import ClientException, HTTPException, NotFoundException, PermissionDeniedException
 from litestar.params import FromPath, FromQuery
 
-from gaugeway.records import Supplement
+from gaugeway.records import Alert, Supplement
 from gaugeway.runtime import audit
 from gaugeway.settings import explained
 from gaugeway.storage.stores import Store
 from monitors.alerting.acknowledgements import MAX_VALUE, Ack, Acknowledgements, Label, Matcher, Operator, Silence
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.message import headline, summary
 from monitors.alerting.stored_exchanges import read_worst
 from monitors.analysis.human_labels import label_of
 
@@ -182,6 +183,11 @@ async def body_of(request: Request[Any, Any, Any], kind: type[T]) -> T:
         raise HTTPException(status_code=400, detail="body: nested too deeply") from error
 
 
+def _shown(alert: Alert) -> dict[str, Any]:
+    """Return an alert with the texts that the page and the notifications show."""
+    return {**asdict(alert.on_own_scale()), "title": headline(alert), "summary": summary(alert)}
+
+
 def incident_handlers(engine: AlertEngine, store: Store) -> list[Any]:
     """The handlers; the admin app guards them."""
 
@@ -193,7 +199,7 @@ def incident_handlers(engine: AlertEngine, store: Store) -> list[Any]:
         worst = [asdict(example) for example in await read_worst(store, known)]
         ack = engine.acknowledgements.acks().get(fingerprint)
         more = {"acknowledgement": msgspec.to_builtins(ack), "worst": worst}
-        return asdict(known.on_own_scale()) | _handling(engine, fingerprint) | more
+        return _shown(known) | _handling(engine, fingerprint) | more
 
     return [alert]
 
@@ -230,7 +236,7 @@ def rule_handlers(engine: AlertEngine) -> list[Any]:
 
     @get("/api/alerts", sync_to_thread=False)
     def alerts() -> list[dict[str, Any]]:
-        return [asdict(alert.on_own_scale()) | _handling(engine, alert.fingerprint) for alert in engine.alerts()]
+        return [_shown(alert) | _handling(engine, alert.fingerprint) for alert in engine.alerts()]
 
     @get("/api/versions", sync_to_thread=False)
     def versions() -> list[dict[str, Any]]:

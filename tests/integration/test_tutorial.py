@@ -115,9 +115,9 @@ def test_what_the_page_shows_is_what_is_seen(typed):
 
 
 def test_a_reader_ends_with_an_alert_that_names_the_cause(typed):
-    (alert,) = [text for step, _, text in typed if "look at" in step.commands]
+    (alert,) = [text for step, _, text in typed if "Retrieval:" in step.commands]
     assert "gaugeway.alerts firing faithfulness-below-0.8" in alert
-    assert "look at retrieval first" in alert
+    assert "Retrieval: the passages got worse" in alert
     (exchange,) = [text for step, _, text in typed if "WORST" in step.commands]
     assert '"metric": "faithfulness"' in exchange
 

@@ -9,11 +9,12 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from dashboards.web.charts import DRAWINGS
-from dashboards.web.format import counted, listed
+from dashboards.web.format import counted
 from gaugeway.records import Alert
 from monitors.alerting.acknowledgements import Silence
 from monitors.alerting.alert_history import Event
 from monitors.alerting.changes import Version
+from monitors.alerting.notifiers.message import listed
 from monitors.alerting.repeat_policy import Progress
 
 ENTRIES = 50

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from dashboards import runbooks
 from dashboards.web.addresses import address_with, alert_fields
 from dashboards.web.charts import Dot, Line, Mark, timeline
-from dashboards.web.format import alert_title, iso, number
+from dashboards.web.format import iso, number
 from dashboards.web.incident.alert_answers import (
     answers_url,
     chart_of,
@@ -37,7 +37,7 @@ from gaugeway.storage.stores import Query, Store
 from monitors.alerting.acknowledgements import Ack, Matcher, Silence
 from monitors.alerting.alert_history import MAX_NOTE
 from monitors.alerting.engine import StreamStatus
-from monitors.alerting.notifiers.message import NAMES, NOTHING_CHANGED, labels_of
+from monitors.alerting.notifiers.message import NAMES, headline, is_pending, labels_of
 from monitors.alerting.rule_watch import ALL, name_of
 from monitors.analysis.incident.reading import IncidentReport, IncidentReports, incident_query, incident_span
 from monitors.api.alerts import add_silence, address_of, delivered_now
@@ -154,9 +154,9 @@ def alert_view_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "alert.html",
-            title=alert_title(measured["current"]),
+            title=headline(measured["current"]),
             alert=found,
-            nothing_changed=NOTHING_CHANGED,
+            pending=is_pending(found),
             query=grafana_query(found),
             grafana=grafana_page(found, base, site.clock()) if (base := site.config.monitors.grafana_url) else "",
             trials=site.trials is not None and found.app != ALL,

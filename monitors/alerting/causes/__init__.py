@@ -22,8 +22,9 @@ from __future__ import annotations
 from monitors.alerting.causes.documents import Passages
 from monitors.alerting.causes.explain import explain
 from monitors.alerting.causes.judge_changed import MOVED
-from monitors.alerting.causes.observations import Explanation, JudgeEvidence, Observation, strength_word
+from monitors.alerting.causes.observations import Explanation, JudgeEvidence, Observation, Split, strength_word
 from monitors.alerting.causes.retrieval_or_generation import is_retrieval
+from monitors.alerting.causes.traffic import elsewhere
 
 __all__ = [
     "MOVED",
@@ -31,6 +32,8 @@ __all__ = [
     "JudgeEvidence",
     "Observation",
     "Passages",
+    "Split",
+    "elsewhere",
     "explain",
     "is_retrieval",
     "strength_word",

@@ -362,7 +362,7 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
     if found is None:
         return None
     name = shortened(found.name)
-    only = "mostly" if found.rest.clear(ALPHA) else "only"
+    only = "only" if found.only else "mostly"
     detail = (
         f"{found.spread.sentence(name)} {f'In {found.part}, {only}' if found.part else only.capitalize()} exchanges "
         f"that got the source {name} changed ({percent(found.share)}): {drop.metric} {found.changes(words)}."
@@ -393,6 +393,7 @@ def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | N
         else min(most, from_p_value(min(1.0, found.p_apart * len(some)))),
         evidence=tuple(evidence),
         source=found.name,
+        place=found,
     )
 
 
@@ -421,8 +422,8 @@ def placed(found: Explanation, source: Suspect | None) -> Explanation:
     sentence = source.spread.sentence(shortened(source.name))
     if found.cause == "generation":
         doubt = "It is the answers, the source, or the questions that it comes with."
-        return Explanation(cause="unknown", detail=f"{sentence} {doubt} {found.detail}", source=source.name)
-    return replace(found, detail=f"{sentence} {found.detail}", source=source.name)
+        found = Explanation(cause="unknown", detail=f"{doubt} {found.detail}")
+    return replace(found, detail=f"{sentence} {found.detail}", source=source.name, place=source)
 
 
 def doubted(found: Explanation, some: Sequence[Suspect], drop: Fall, words: Words, *, seen: int) -> Explanation:

@@ -66,7 +66,7 @@ def explain(
     signal = retrieval_or_generation.signal_changed(inside.drop, inside.signals, alpha, words, seen.counts)
     open_question = named is None and signal is None and seen.source is None and seen.blamed is None
     if open_question and (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
-        return Explanation(cause="unknown", detail=detail)
+        return _placed(Explanation(cause="unknown", detail=detail), place, (), words)
     found = named or seen.blamed
     if found is None:
         app = _in_app(inside, evidence, alpha=alpha, words=words, place=place, judge=judge, seen=seen)
@@ -148,7 +148,8 @@ def _undecided(
 def _placed(found: Explanation, place: Slice | None, new: Sequence[Slice], words: Words) -> Explanation:
     """Add the slice where it happened, and what was new at the time."""
     if place is not None:
-        return replace(found, detail=f"{found.detail} {place.sentence(words, alone=True)}", slice=place.name)
+        detail = f"{found.detail} {place.sentence(words, alone=True)}"
+        return replace(found, detail=detail, slice=place.name, place=place)
     if new:
         sentences = " ".join(slice_.sentence(words, alone=False) for slice_ in new)
         return replace(found, detail=f"{found.detail} {sentences}", slice=new[0].name)

@@ -60,7 +60,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """A cause with its numbers, and the slice ("model=gpt-x") it is confined to, if any.
 
     `strength`, in [0, 1], is the probability of the cause under stated priors, None for "unknown"; `evidence` names
-    what it rests on. `source` names the source of passages that is to blame, if one is.
+    what it rests on. `source` names the source of passages that is to blame, if one is. `place` is the part of the
+    traffic that fell while the rest did not, or hardly.
     """
 
     cause: Cause
@@ -69,6 +70,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     strength: float | None = None
     evidence: tuple[str, ...] = ()
     source: str | None = None
+    place: Split | None = None
 
 
 class Fall(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,11 @@ class Split:
         if ours is None or theirs is None:
             return None
         return Contrast(value=ours.value - theirs.value, se=math.hypot(ours.se, theirs.se))
+
+    @property
+    def only(self) -> bool:
+        """Whether the rest did not clearly fall."""
+        return not self.rest.clear(ALPHA)
 
     def changes(self, words: Words) -> str:
         """Return the means of both, before and since."""

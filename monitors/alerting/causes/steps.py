@@ -54,7 +54,8 @@ class FallenStep(Struct, frozen=True, kw_only=True):
         """Return an explanation with the step. One that fell alone rules out a stricter judge, which all would show."""
         if why.cause != "unknown":
             return replace(why, detail=f"{why.detail} {self.sentence()}")
-        return Explanation(
+        return replace(
+            why,
             cause="retrieval",
             detail=self.sentence(),
             strength=_ALONE,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -224,6 +226,10 @@ LARGEST = 0.9
 ROOM = 0.5
 """Something counts as steady if its fall is below this part of the fall it is compared with."""
 _LEAST_NEW = 0.05
+_HARDLY = 0.2
+"""The onset is dated by low scores, so the rest seems to fall a little: not counted below this part of the fall."""
+_STRAY = 0.1
+"""Outside a place, as a part of those inside: topics are found by similarity, so some answers are in the wrong one."""
 _TAIL = 0.1
 """The onset may be dated too late: values first seen in the last tenth of the time before count as new."""
 
@@ -249,7 +255,7 @@ class Slice(Split):
         return value_of(observation, self.key) == self.value
 
     def confined(self, drop: Contrast, alpha: float) -> bool:
-        """Return whether only this slice fell, and its fall is most of the drop."""
+        """Return whether only this slice fell, or the rest hardly, and its fall is most of the drop."""
         ours, theirs, apart = self.inside.contrast, self.rest.contrast, self.apart
         return (
             ours is not None
@@ -257,13 +263,12 @@ class Slice(Split):
             and apart is not None
             and ours.clear(alpha)
             and apart.clear(alpha)
-            and not theirs.clear(ALPHA)
-            and theirs.interval(ALPHA)[1] < ROOM * ours.value
+            and theirs.interval(ALPHA)[1] < (ROOM if self.only else _HARDLY) * ours.value
             and self.share * ours.value >= CARRIED * drop.value
         )
 
     def sentence(self, words: Words, *, alone: bool) -> str:
-        """Return a sentence about the slice; `alone` if the rest did not fall."""
+        """Return a sentence about the slice; `alone` if it is the part that fell."""
         metric = self.inside.metric
         arrived = f"{self.name} appeared with the onset ({percent(self.share)} of the exchanges since)"
         if not alone:
@@ -271,7 +276,8 @@ class Slice(Split):
         if self.new:
             here, rest = words.mean(metric, self.inside.new), words.change(self.rest)
             return f"{arrived}: {metric} is {here} there and {rest} in the rest."
-        return f"Only {self.name} changed ({percent(self.share)} of the exchanges): {self.changes(words)}."
+        most = "Only" if self.only else "Mostly"
+        return f"{most} {self.name} changed ({percent(self.share)} of the exchanges): {self.changes(words)}."
 
 
 def slices_of(drop: Fall, keys: Sequence[str]) -> list[Slice]:
@@ -295,6 +301,22 @@ def confined(slices: Sequence[Slice], drop: Contrast, alpha: float) -> Slice | N
 def arrived(slices: Sequence[Slice]) -> list[Slice]:
     """Return new versions that replaced all traffic at the onset, so nothing is left to compare them with."""
     return [slice_ for slice_ in slices if slice_.new and slice_.share > LARGEST]
+
+
+def elsewhere(
+    place: Split, has: Callable[[Observation], bool]
+) -> Literal["none", "worse", "hardly worse", "as before", "unclear"]:
+    """Return how the answers outside a place that have what came with the onset did, compared with those before."""
+    inside, outside = (
+        [observation for observation in part.since if has(observation)] for part in (place.inside, place.rest)
+    )
+    if len(outside) <= _STRAY * len(inside):
+        return "none"
+    ours, theirs = place.inside.contrast, compare(place.rest.metric, place.rest.before, outside)
+    room = theirs.at_most(ALPHA) / ours.value if ours is not None else math.inf
+    if theirs.clear(ALPHA):
+        return "hardly worse" if room < _HARDLY else "worse"
+    return "unclear" if room >= ROOM else "as before" if place.only else "hardly worse"
 
 
 def _slice(

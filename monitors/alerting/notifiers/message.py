@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Literal
 
-from gaugeway.records import JUDGE_BLIND, Alert, Change
+from gaugeway.records import JUDGE_BLIND, Alert, Cause, Change
 from gaugeway.signals import SIGNALS
 from monitors.alerting.causes import strength_word
+from monitors.alerting.causes.observations import percent
+from monitors.alerting.causes.traffic import NONE
 from monitors.alerting.notifiers import NO_PAGE, Links
 from monitors.alerting.slices import slice_words
 from monitors.alerting.stream import alert_about
@@ -30,9 +32,17 @@ MAX_QUESTION, MAX_ANSWER, MAX_FAULTS, MAX_WORST = 200, 300, 200, 3000
 MAX_HEADLINE = 250  # internal bound: size of a message that we send
 """Characters of an alert's headline in a title."""
 UNKNOWN = "insufficient data"
-NOTHING_CHANGED = "no new model, prompt or release explains it"
+NOTHING_CHANGED = "No new model, prompt or release explains it"
+MOST_CHANGES, ALL_OF_THEM, MAX_NAMED = 2, 0.9, 60  # internal bound: length of a headline
+CAUSES: Mapping[Cause, str] = {
+    "retrieval": "Retrieval: the passages got worse",
+    "generation": "Generation: the passages are as good as before, the answers are not",
+    "judge": "The judge changed, not the answers",
+    "traffic_mix": "Traffic mix: people ask other questions",
+}
 _KINDS = {"prompt": "prompt version"}
 _FEW = 0.01
+_UNCLEAR = "; too few other answers have it to say whether they fell"
 
 
 def sent_labels(alert: Alert) -> dict[str, str]:
@@ -102,27 +112,96 @@ def _title_of(alert: Alert) -> str:
 
 
 def headline(alert: Alert) -> str:
-    """Return what an alert is about in one sentence: how far the mean moved, and what changed with it."""
+    """Return what an alert is about in one sentence: how far the mean moved, where, and after which changes.
+
+    Page, notifications and API show this text. A change is named only if the evidence supports it (`suspected`).
+    """
     if alert.rule in NAMES:
         return "The judge is responding again" if alert.state == "resolved" else "The judge is failing"
     what = _what(alert)
     before, since = alert.mean_before, alert.mean_since
-    rose = before is not None and since is not None and since > before
     if alert.unwatched:
         return f"{what} is no longer watched"
-    if alert.state == "resolved":
-        return f"{what} {'rose' if rose else 'fell'} and recovered"
     if alert.state == "pending":
         return f"{what} may have changed" if alert.metric in SIGNALS else f"{what} may be degraded"
-    if before is None or since is None:
-        return f"{what} changed" if alert.metric in SIGNALS else f"{what} degraded"
-    digits = 2 if f"{before:.2f}" != f"{since:.2f}" else 3
-    move = f"{what} {'rose' if rose else 'fell'} from {before:.{digits}f} to {since:.{digits}f}"
-    return f"{move} since {changed(alert)}" if alert.changes else move
+    move = f"{what} changed" if alert.metric in SIGNALS else f"{what} degraded"
+    if before is not None and since is not None:
+        digits = 2 if f"{before:.2f}" != f"{since:.2f}" else 3
+        verb = "rose" if since > before else "fell"
+        move = f"{what} {verb} from {before:.{digits}f} to {since:.{digits}f}"
+    elif since is not None and alert.state != "resolved":
+        move = f"{what} is {number(since)}, with no scores before"
+    some = [change for change in suspected(alert) if change.kind != "source" or change.value != alert.cause_source]
+    place = alert.confined
+    if place is not None and place.slice not in [f"{change.kind}={change.value}" for change in some]:
+        move = f"{move}, {'only' if place.only else 'mostly'} {_place(place.slice)}{',' if some else ''}"
+    elif alert.cause_source is not None:
+        move = f"{move} in answers from {plain(bounded(alert.cause_source), MAX_NAMED)}"
+    names = [_named(change) for change in some]
+    more = [f"{len(names) - MOST_CHANGES} more changes"] if len(names) > MOST_CHANGES + 1 else names[MOST_CHANGES:]
+    after = f" after {listed([*names[:MOST_CHANGES], *more])}" if names else ""
+    return f"{move}{after}{'; recovered' if alert.state == 'resolved' else ''}"
 
 
 def _what(alert: Alert) -> str:
-    return f"{subject(alert.metric)} of {_name(alert.app)}" + (f" ({_name(alert.slice)})" if alert.slice else "")
+    return f"{subject(alert.metric)} of {_name(alert.app)}" + (f" ({_words(alert.slice)})" if alert.slice else "")
+
+
+def suspected(alert: Alert) -> Sequence[Change]:
+    """Return the changes that the evidence supports: the drop is where their answers are.
+
+    Not those whose answers outside the part that fell are as good as before, or too few to say; nor any change of the
+    app where the judge or the traffic explains the drop.
+    """
+    if alert.likely_cause in ("judge", "traffic_mix"):
+        return ()
+    return [change for change in alert.changes or () if change.elsewhere in ("", "none", "worse")]
+
+
+def is_pending(alert: Alert) -> bool:
+    """Return whether the cause of a firing alert is still being looked for."""
+    known = alert.changes is not None or alert.cause_detail or alert.likely_cause != "unknown"
+    return alert.state == "firing" and alert.rule not in NAMES and not known
+
+
+def verdict(alert: Alert) -> str:
+    """Return the cause in a phrase, or what is known instead; the same on the page and in messages."""
+    if is_pending(alert):
+        return "The cause is still being computed"
+    if alert.likely_cause != "unknown":
+        return CAUSES[alert.likely_cause]
+    names = [_named(change) for change in suspected(alert)]
+    if not names or alert.cause_source is not None:
+        return "No clear cause yet"
+    return _capital(f"{listed(names)} came at the same time, and no other cause was found")
+
+
+def at_onset(alert: Alert) -> str:
+    """Return what changed at the onset, and what the data say about it, in sentences; "" while that is not known."""
+    if alert.changes is None or alert.state == "resolved":
+        return ""
+    if not alert.changes:
+        return f"{NOTHING_CHANGED}."
+    some, found = suspected(alert), []
+    versions = [change for change in some if change.kind not in ("source", "documents")]
+    together = [change for change in versions if change.inseparable]
+    if len(together) > 1:
+        came = listed(list(map(_change, together)))
+        found.append(f"At once, and in the same answers, {came}: the data cannot tell them apart.")
+        found.append(f"Roll back {'both' if len(together) < 3 else 'all'}, or one at a time.")  # noqa: PLR2004
+    for change in alert.changes:
+        if len(together) > 1 and change in together:
+            continue
+        came = f"At the same time {_change(change)}"
+        if change not in some:
+            note = {"as before": "did not fall", "hardly worse": "hardly fell"}.get(change.elsewhere)
+            under = f"; {_others(alert)} {note} under it" if note else ""
+            found.append(f"{came}{_UNCLEAR if change.elsewhere == 'unclear' else under}.")
+        elif change in versions:
+            found.append(f"{came}, which is no proof. Roll it back to check.")
+        else:
+            found.append(f"{came}.")
+    return " ".join(found)
 
 
 def changed(alert: Alert) -> str:
@@ -140,6 +219,41 @@ def changed(alert: Alert) -> str:
 def _name(value: str) -> str:
     """Return a client-chosen name on one line, bounded."""
     return plain(bounded(value), MAX_LABEL)
+
+
+def _words(name: str) -> str:
+    return plain(bounded(slice_words(name)), MAX_LABEL)
+
+
+def _place(name: str) -> str:
+    """Return where a drop is: "in topic “refund”", "with model mini"."""
+    key, _, value = name.partition("=")
+    if value == NONE:
+        return f"without {key.removeprefix('tag:')}"
+    return f"{'in' if key == 'topic' else 'with'} {_words(name)}"
+
+
+def _others(alert: Alert) -> str:
+    is_topic = alert.confined is not None and alert.confined.slice.startswith("topic=")
+    return "other topics" if is_topic else "other answers"
+
+
+def _named(change: Change) -> str:
+    name = f"{change.kind.removeprefix('tag:')} {plain(bounded(change.value), MAX_NAMED)}"
+    return name if change.replaced or change.since >= ALL_OF_THEM else f"{name} ({percent(change.since)} of answers)"
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """Return words joined with commas and "and".
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _change(change: Change) -> str:
@@ -253,7 +367,7 @@ def strength(alert: Alert) -> str:
 
 
 def summary(alert: Alert) -> str:
-    """Return one sentence: how far the mean moved, what changed with it, the interval and the likely cause."""
+    """Return the headline, the interval, the likely cause and what came at the same time."""
     if alert.rule == JUDGE_BLIND:
         return _judge_outage(alert)
     if alert.rule == WATCHDOG:
@@ -274,13 +388,9 @@ def summary(alert: Alert) -> str:
     scores = f"{alert.finding.n} scores, too few for an interval"
     if alert.ci is not None:
         scores = f"95 % interval {number(alert.ci[0])} to {number(alert.ci[1])}, {alert.finding.n} scores"
-    move = headline(alert)
-    if alert.mean_before is None and alert.mean_since is not None:
-        move = f"{what} is {number(alert.mean_since)}, with no scores before"
-    nothing = f"; {NOTHING_CHANGED}" if alert.changes == () else ""
     known = f" ({strength_word(alert.cause_strength)} evidence)" if alert.cause_strength is not None else ""
-    cause = "" if alert.likely_cause == "unknown" else f"; look at {alert.likely_cause.replace('_', ' ')} first{known}"
-    return f"{move} ({scores}; began about {_clock(alert.finding.onset)}){nothing}{cause}"
+    cause = f"{verdict(alert)}{known}. {at_onset(alert)}".rstrip()
+    return f"{headline(alert)} ({scores}; began about {_clock(alert.finding.onset)}). {cause}"
 
 
 def subject(metric: str) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
-from gaugeway.records import Change
+from gaugeway.records import Change, Confined
 from gaugeway.storage.stores import Point
-from monitors.alerting.causes import Passages
-from monitors.alerting.changes import changes_at_onset, documents_change, source_change
-from monitors.alerting.notifiers.message import annotations_of, changed, headline, title
+from monitors.alerting.causes import Observation, Passages, explain
+from monitors.alerting.changes import changes_at_onset, documents_change, placed_change, source_change
+from monitors.alerting.notifiers.message import annotations_of, at_onset, changed, headline, summary, title, verdict
 from tests.support.receivers import alert
 
 RNG = np.random.default_rng(7)
@@ -93,7 +94,8 @@ def test_a_source_is_named_with_its_share_if_it_came_with_the_onset():
     before, since = points(800, 0, 0.87), points(60, 800, 0.61)
     always, new = (Passages(documents=frozenset(names), contradicted=None) for names in ("a", "ab"))
     read = {point.sample_id: always for point in before} | {point.sample_id: new for point in since}
-    assert source_change("b", read, before, since, "faithfulness") == Change(kind="source", value="b")
+    new_source = Change(kind="source", value="b", elsewhere="none")
+    assert source_change("b", read, before, since, "faithfulness") == new_source
     assert source_change("a", read, before, since, "faithfulness") is None, "it was there before"
     assert source_change("b", {}, before, since, "faithfulness") is None, "nothing was read"
     rare = read | {point.sample_id: always for number, point in enumerate(since) if number % 20}
@@ -116,7 +118,7 @@ def test_replaced_documents_are_a_change_though_none_of_them_came_alone():
     assert "(export)" in change.value
     assert "and 14 more" in change.value
     found = alert(mean_before=0.9, mean_since=0.6, changes=(change,))
-    assert "since documents not seen before (d0 (export) and 14 more) appeared in 50% of the answers" in headline(found)
+    assert "after documents not seen before (d0 (export) and 14 more) (50 % of answers)" in headline(found)
 
 
 def test_documents_that_are_always_new_are_no_change():
@@ -161,24 +163,154 @@ def test_a_mixture_that_only_varies_is_no_change():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "words", "name"),
     [
-        (Change(kind="model", value="mini", replaced="large"), "model mini replaced large"),
-        (Change(kind="prompt", value="9f3b", replaced="77aa"), "prompt version 9f3b replaced 77aa"),
-        (Change(kind="tag:release", value="42", since=0.4), "release 42 appeared in 40% of the answers"),
-        (Change(kind="source", value="faq.md", since=0.83), "source faq.md appeared in 83% of the answers"),
-        (Change(kind="model", value="m", before=0.3, since=0.95), "model m grew from 30% to 95% of the answers"),
+        (Change(kind="model", value="mini", replaced="large"), "model mini replaced large", "model mini"),
+        (Change(kind="prompt", value="9f3b", replaced="77aa"), "prompt version 9f3b replaced 77aa", "prompt 9f3b"),
+        (
+            Change(kind="tag:release", value="42", since=0.4),
+            "release 42 appeared in 40% of the answers",
+            "release 42 (40 % of answers)",
+        ),
+        (Change(kind="source", value="b", since=0.83), "source b appeared in 83% of the answers", "source b (83 % of"),
+        (Change(kind="model", value="m", before=0.3, since=0.95), "model m grew from 30% to 95% of the", "model m"),
     ],
 )
-def test_what_changed_comes_first_in_title_and_summary(change, words):
+def test_what_changed_is_in_title_and_summary(change, words, name):
     one = replace(alert(), changes=(change,))
-    assert headline(one) == f"faithfulness of shop fell from 0.91 to 0.62 since {words}"
+    assert headline(one).startswith(f"faithfulness of shop fell from 0.91 to 0.62 after {name}")
     assert title([one]) == f"Firing: {headline(one)}"
     told = annotations_of(one)
-    assert told["changed"] == changed(one) == words
+    assert told["changed"] == changed(one)
+    assert changed(one).startswith(words)
     assert told["summary"].startswith(headline(one))
+    assert at_onset(one) in told["summary"]
+    assert at_onset(one).startswith(f"At the same time {words}")
 
 
 def test_nothing_changed_is_said_and_not_looked_up_is_not():
-    assert "no new model, prompt or release explains it" in annotations_of(replace(alert(), changes=()))["summary"]
+    assert "No new model, prompt or release explains it" in annotations_of(replace(alert(), changes=()))["summary"]
     assert annotations_of(alert())["changed"] == ""
+
+
+TOPICS = ("refund", "luggage", "bicycle", "seat", "meal", "delay")
+OLD, NEW = {"release": "8.1"}, {"release": "8.2"}
+
+
+def described(before, since):
+    """An alert as it is described from these answers, which are about one topic after the other."""
+    sides = [
+        [
+            Observation(
+                sample_id=point.sample_id,
+                metric=point.metric,
+                started_at=point.started_at,
+                rate=1.0,
+                outcome="score",
+                value=point.value,
+                reason="",
+                version="1",
+                judge=None,
+                strata={
+                    "model": point.model,
+                    "prompt": point.prompt,
+                    "topic": TOPICS[number % len(TOPICS)],
+                    **{f"tag:{name}": value for name, value in point.tags.items()},
+                },
+            )
+            for number, point in enumerate(side)
+        ]
+        for side in (before, since)
+    ]
+    why = explain("faithfulness", *sides)
+    changes = [
+        placed_change(change, why.place, lambda seen, change=change: seen.strata.get(change.kind) == change.value)
+        for change in found(before, since)
+    ]
+    place = None if why.place is None else Confined(slice=why.slice, share=why.place.share, only=why.place.only)
+    return replace(alert(), likely_cause=why.cause, cause_detail=why.detail, changes=tuple(changes), confined=place)
+
+
+def of_one_topic(number):
+    return 0.9 if number % len(TOPICS) else 0.3
+
+
+def test_a_release_under_which_only_a_topic_fell_is_not_blamed():
+    one = described(points(900, 0, 0.9, tags=OLD), points(300, 900, of_one_topic, tags=NEW))
+    assert headline(one) == "faithfulness of shop fell from 0.91 to 0.62, only in topic “refund”"
+    assert verdict(one) == "No clear cause yet"
+    assert at_onset(one) == "At the same time release 8.2 replaced 8.1; other topics did not fall under it."
+    assert at_onset(one) in summary(one)
+
+
+def test_a_topic_that_carries_the_fall_is_named_though_the_rest_fell_a_little():
+    since = points(3_000, 900, lambda number: 0.86 if number % len(TOPICS) else 0.3, tags=NEW)
+    one = described(points(900, 0, 0.9, tags=OLD), since)
+    assert headline(one).endswith(", mostly in topic “refund”")
+    assert at_onset(one) == "At the same time release 8.2 replaced 8.1; other topics hardly fell under it."
+
+
+def test_a_release_under_which_all_topics_fell_is_named_with_the_caveat():
+    one = described(points(900, 0, 0.9, tags=OLD), points(300, 900, 0.5, tags=NEW))
+    assert headline(one) == "faithfulness of shop fell from 0.91 to 0.62 after release 8.2"
+    assert verdict(one) == "Release 8.2 came at the same time, and no other cause was found"
+    assert at_onset(one) == "At the same time release 8.2 replaced 8.1, which is no proof. Roll it back to check."
+
+
+def test_two_changes_in_the_same_answers_cannot_be_told_apart():
+    one = described(points(900, 0, 0.9, tags=OLD), points(300, 900, 0.5, tags=NEW, prompt="p2"))
+    assert headline(one) == "faithfulness of shop fell from 0.91 to 0.62 after prompt p2 and release 8.2"
+    assert verdict(one) == "Prompt p2 and release 8.2 came at the same time, and no other cause was found"
+    assert at_onset(one) == (
+        "At once, and in the same answers, prompt version p2 replaced p1 and release 8.2 replaced 8.1: the data cannot "
+        "tell them apart. Roll back both, or one at a time."
+    )
+
+
+def test_of_two_changes_the_one_whose_answers_are_as_good_as_before_elsewhere_is_not_blamed():
+    since = points(
+        600,
+        900,
+        lambda number: 0.3 if number % 5 < 2 else 0.9,
+        tags=NEW,
+        model=lambda number: "mini" if number % 5 < 2 else "large",
+    )
+    one = described(points(900, 0, 0.9, tags=OLD), since)
+    assert headline(one) == "faithfulness of shop fell from 0.91 to 0.62 after model mini (40 % of answers)"
+    assert "At the same time release 8.2 replaced 8.1; other answers did not fall under it." in at_onset(one)
+    assert "model mini appeared in 40% of the answers, which is no proof. Roll it back to check." in at_onset(one)
+
+
+def test_a_change_of_the_topic_that_fell_alone_is_named():
+    since = [
+        msgspec.structs.replace(point, prompt="p1" if number % len(TOPICS) else "refund-2")
+        for number, point in enumerate(points(300, 900, of_one_topic))
+    ]
+    one = described(points(900, 0, 0.9), since)
+    assert "after prompt refund-2 (17 % of answers)" in headline(one)
+
+
+def test_without_a_change_a_place_is_named_and_nothing_is_rolled_back():
+    one = described(points(900, 0, 0.9), points(300, 900, of_one_topic))
+    assert headline(one).endswith(", only in topic “refund”")
+    assert at_onset(one) == "No new model, prompt or release explains it."
+    everywhere = described(points(900, 0, 0.9), points(300, 900, 0.5))
+    assert (headline(everywhere), verdict(everywhere)) == (
+        "faithfulness of shop fell from 0.91 to 0.62",
+        "No clear cause yet",
+    )
+
+
+def test_while_the_cause_is_computed_nothing_is_blamed_and_nothing_is_ruled_out():
+    one = replace(alert(), likely_cause="unknown")
+    assert headline(one) == "faithfulness of shop fell from 0.91 to 0.62"
+    assert (verdict(one), at_onset(one)) == ("The cause is still being computed", "")
+    assert summary(one).endswith("The cause is still being computed.")
+
+
+@pytest.mark.parametrize("cause", ["judge", "traffic_mix"])
+def test_a_release_is_not_blamed_for_what_the_judge_or_the_traffic_explains(cause):
+    release = Change(kind="tag:release", value="8.2", replaced="8.1")
+    one = replace(alert(), likely_cause=cause, changes=(release,))
+    assert "8.2" not in headline(one)
+    assert at_onset(one) == "At the same time release 8.2 replaced 8.1."

@@ -13,7 +13,7 @@ import pytest
 
 from dashboards.web.charts import Dot
 from dashboards.web.events import digests
-from dashboards.web.format import alert_title, plain_names, reasons
+from dashboards.web.format import plain_names, reasons
 from dashboards.web.incident.timeline import notified, unreached
 from dashboards.web.views import alerts as alerts_view
 from dashboards.web.views.alerts import chart, silence_of, span, units_of
@@ -22,7 +22,7 @@ from monitors.alerting.acknowledgements import UndeliveredNotification
 from monitors.alerting.delivery import Delivery
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.notifiers import Route
-from monitors.alerting.notifiers.message import labels_of, strength
+from monitors.alerting.notifiers.message import headline, labels_of, strength
 from monitors.alerting.repeat_policy import Progress
 from monitors.analysis.incident.reading import incident_query
 from tests.support.alerting import People
@@ -173,13 +173,13 @@ def test_the_headline_names_what_moved_how_far_and_the_changes_before():
             *(Change(kind="source", value=f"s{n}", before=0.0, since=1.0) for n in range(2)),
         ),
     )
-    assert alert_title(alert) == (
+    assert headline(alert) == (
         "faithfulness of shop (model mini) fell from 0.91 to 0.62 after prompt v12, release 42 (40 % of answers) "
         "and 2 more changes"
     )
     ended = replace(alert, state="resolved", changes=())
-    assert alert_title(ended) == "faithfulness of shop (model mini) fell from 0.91 to 0.62; recovered"
-    assert alert_title(replace(ended, unwatched=True)) == "faithfulness of shop (model mini) is no longer watched"
+    assert headline(ended) == "faithfulness of shop (model mini) fell from 0.91 to 0.62; recovered"
+    assert headline(replace(ended, unwatched=True)) == "faithfulness of shop (model mini) is no longer watched"
 
 
 @pytest.mark.full

@@ -137,7 +137,7 @@ def test_a_cause_is_sent_with_its_strength_and_what_it_rests_on():
     notes = webhook_body(alert)["commonAnnotations"]
     assert notes["cause_strength"] == "strong (0.97)"
     assert notes["cause_evidence"] == "sizes of the falls of faithfulness; anchors"
-    assert notes["summary"].endswith("; look at retrieval first (strong evidence)")
+    assert notes["summary"].endswith(". Retrieval: the passages got worse (strong evidence).")
     assert ("Evidence for it", "strong (0.97)") in facts(alert)
     assert strength(replace(FIRING, cause_strength=0.9999)) == "strong (0.99)"
     assert strength(replace(FIRING, cause_strength=0.7)) == "weak (0.70)"
@@ -158,7 +158,7 @@ def test_what_is_not_known_is_said_and_every_annotation_is_a_string():
 def test_the_summary_is_one_plain_sentence_with_its_numbers_and_interval():
     assert summary(FIRING) == (
         'faithfulness of say "hi" fell from 0.91 to 0.62 (95 % interval 0.550 to 0.690, 120 scores; '
-        "began about 2025-10-09 08:54:00 UTC); look at retrieval first"
+        "began about 2025-10-09 08:54:00 UTC). Retrieval: the passages got worse."
     )
     first = replace(FIRING, mean_before=None, mean_since=1.0, ci=None)
     assert " is 1.000, with no scores before (120 scores, too few for an interval; began about" in summary(first)

@@ -106,7 +106,9 @@ def test_what_clients_choose_is_never_markup():
 
 def test_a_resolved_alert_says_so():
     (request,) = send(alert("resolved"))
-    assert request.json["blocks"][0]["text"]["text"] == "Resolved: faithfulness of shop fell and recovered"
+    assert (
+        request.json["blocks"][0]["text"]["text"] == "Resolved: faithfulness of shop fell from 0.91 to 0.62; recovered"
+    )
     assert ":large_green_circle:" in everything(request.json)
 
 

@@ -116,7 +116,7 @@ def test_what_clients_choose_is_text_and_nothing_else():
 def test_a_resolved_alert_says_so():
     (request,) = send(alert("resolved"))
     title, summary, *_ = lines(request.body)
-    assert title == "Resolved: faithfulness of shop fell and recovered"
+    assert title == "Resolved: faithfulness of shop fell from 0.91 to 0.62; recovered"
     assert "recovered at" in summary
     assert request.json["attachments"][0]["content"]["body"][1]["inlines"][0]["color"] == "Good"
 

@@ -77,7 +77,7 @@ def test_a_single_alert_links_to_its_page_and_carries_its_slice_only_if_it_has_o
     assert body["externalURL"] == body["alerts"][0]["generatorURL"] == "https://quality.example/alerts/0123456789abcdef"
     assert body["groupLabels"]["slice"] == "model=m1"
     assert "slice" not in webhook_body(alert())["commonLabels"]
-    assert "(model=m1) fell" in body["commonAnnotations"]["summary"]
+    assert "(model m1) fell" in body["commonAnnotations"]["summary"]
 
 
 def test_the_cause_and_the_other_slices_are_annotations():
