@@ -59,7 +59,8 @@ class Alert(TypedDict):
     at_alarm: FoundCause | None
     changes: list[Change] | None
     is_update: bool
-    confined: Confined | None
+    confined_to: str
+    mostly: bool
 
 class Amount(TypedDict):
     value: float
@@ -195,11 +196,6 @@ class Compared(TypedDict):
     losses: int | None
     ties: int | None
     overlap: float | None
-
-class Confined(TypedDict):
-    slice: str
-    share: float
-    only: bool
 
 class Context(TypedDict):
     text: str

@@ -389,18 +389,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confined:
-    """The part of the traffic that a drop is confined to: a slice, with its share of the answers since, in [0, 1].
-
-    `only`: the rest did not fall; otherwise it hardly fell.
-    """
-
-    slice: str
-    share: float
-    only: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """A quality drop, from pending to resolved. `fingerprint` stays the same in all three states.
 
@@ -416,8 +404,7 @@ class Alert:
     the cause. `at_alarm` is the cause as the scores until the alarm show it; None in alerts of older releases.
     `unwatched`: it ended because no rule watches this any more, which says nothing about a recovery. `changes` are the
     versions that took over answers with the onset, None until the cause was looked for. `is_update` marks a message
-    about an alert that was sent before, without its cause. `confined` is the part that fell, None where no part
-    stands out.
+    about an alert that was sent before, without its cause. `confined_to` is the slice that fell (`mostly`, or only).
     """
 
     fingerprint: str
@@ -451,12 +438,12 @@ class Alert:
     at_alarm: FoundCause | None = None
     changes: tuple[Change, ...] | None = None
     is_update: bool = False
-    confined: Confined | None = None
+    confined_to: str = ""
+    mostly: bool = False
 
     def on_own_scale(self) -> Alert:
         """Return the alert with its finding on the metric's own scale, like the other means."""
-        found = self.finding
-        flips = self.direction == "rise"
+        found, flips = self.finding, self.direction == "rise"
         baseline, estimate, interval = (found.baseline, found.estimate, found.interval)
         if flips:
             baseline = 1.0 - baseline

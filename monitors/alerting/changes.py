@@ -165,8 +165,9 @@ def _same(ids: set[str], others: set[str]) -> bool:
     return len(ids & others) >= REPLACED * len(ids | others)
 
 
-def placed_change(change: Change, place: Split | None, has: Callable[[Observation], bool]) -> Change:
-    """Return a change with what happened to its answers outside the part that alone fell, if there is one."""
+def placed(change: Change, place: Split | None, got: Callable[[Observation], bool] | None = None) -> Change:
+    """Return a change with how its answers (`got`) outside the part that fell did, if there is such a part."""
+    has = got or (lambda answer: answer.strata.get(change.kind) == change.value)
     return change if place is None else replace(change, elsewhere=elsewhere(place, has))
 
 
@@ -196,8 +197,7 @@ def documents_change(
 ) -> Change | None:
     """Return the share of answers that got documents which no answer before the onset got; None if it is no change.
 
-    `place` is the part of the traffic that alone fell.
-
+    `place` is the part of the traffic that fell.
     It counts beyond the share of new documents that the later half of the answers before had over the earlier half,
     and if its answers can hold half of the move of the mean.
     """
@@ -220,7 +220,7 @@ def documents_change(
     value = f"not seen before ({commonest}{f' and {more} more' if more else ''})"
     change = Change(kind="documents", value=value, before=then / len(later), since=len(fresh) / len(new))
     ids = {point.sample_id for point in fresh}
-    return placed_change(change, place, lambda observation: observation.sample_id in ids)
+    return placed(change, place, lambda answer: answer.sample_id in ids)
 
 
 def _documents(points: Iterable[Point], passages: Mapping[str, Passages]) -> set[str]:

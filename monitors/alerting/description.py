@@ -11,16 +11,16 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gaugeway.records import Alert, Change, Confined, FoundCause, same_scheme
+from gaugeway.records import Alert, Change, FoundCause, same_scheme
 from gaugeway.signals import SIGNALS
 from gaugeway.storage.spread_points import spread_points
 from gaugeway.storage.stores import Point, Query, Store
 from gaugeway.text.normalising import nfkc
 from gaugeway.text.topics import topics
-from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observation, Passages, Split, explain
+from monitors.alerting.causes import MOVED, Explanation, JudgeEvidence, Observation, Passages, explain
 from monitors.alerting.causes.retrieval_or_generation import OF_RETRIEVAL
 from monitors.alerting.causes.steps import Step
-from monitors.alerting.changes import changes_at_onset, documents_change, placed_change, source_change
+from monitors.alerting.changes import changes_at_onset, documents_change, placed, source_change
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import in_slice
 from monitors.alerting.stored_exchanges import HASHED, MAX_EXCHANGES, find_fallen_step, read_example, read_passages
@@ -47,7 +47,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _MEASURES = ("mean_before", "mean_since", "ci", "worst_exchanges", "examples")
 _CAUSES = (
     *("likely_cause", "first_cause", "cause_detail", "cause_hop", "cause_tool", "cause_source"),
-    *("cause_strength", "cause_evidence", "affected", "at_alarm", "changes", "confined"),
+    *("cause_strength", "cause_evidence", "affected", "at_alarm", "changes", "confined_to", "mostly"),
 )
 
 Scales: TypeAlias = Callable[[str], bool]
@@ -214,10 +214,7 @@ class Describer:
         if why.source is not None:
             worst = [*await self._with_source(why.source, alert.metric, new, flipped=flipped), *worst]
             alert = await self._with_examples(alert, worst)
-        versions = [
-            placed_change(change, why.place, _with_version(change))
-            for change in changes_at_onset(old, new, alert.metric)
-        ]
+        versions = [placed(change, why.place) for change in changes_at_onset(old, new, alert.metric)]
         return replace(
             alert,
             changes=(*versions, *([] if source is None else [source])),
@@ -230,7 +227,8 @@ class Describer:
             cause_strength=why.strength,
             cause_evidence=why.evidence,
             affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
-            confined=None if why.place is None or why.source is not None else _confined(why.slice, why.place),
+            confined_to=why.slice if why.place is not None and why.source is None else "",
+            mostly=why.place is not None and not why.place.only,
         )
 
     def _flipped(self, alert: Alert) -> bool:
@@ -409,16 +407,6 @@ def _measured(alert: Alert, old: Sequence[Point], new: Sequence[Point], *, flipp
         mean_since=on_scale(after.mean, flipped=flipped) if after is not None else None,
         ci=_own_scale(interval, flipped=flipped),
     )
-
-
-def _confined(name: str, place: Split) -> Confined:
-    return Confined(slice=name, share=place.share, only=place.only)
-
-
-def _with_version(change: Change) -> Callable[[Observation], bool]:
-    """Return whether an observation has the version that a change is about."""
-    key = change.kind
-    return lambda observation: observation.strata.get(key) == change.value
 
 
 def _with_measures(alert: Alert, described: Alert) -> Alert:

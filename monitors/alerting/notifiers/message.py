@@ -132,9 +132,9 @@ def headline(alert: Alert) -> str:
     elif since is not None and alert.state != "resolved":
         move = f"{what} is {number(since)}, with no scores before"
     some = [change for change in suspected(alert) if change.kind != "source" or change.value != alert.cause_source]
-    place = alert.confined
-    if place is not None and place.slice not in [f"{change.kind}={change.value}" for change in some]:
-        move = f"{move}, {'only' if place.only else 'mostly'} {_place(place.slice)}{',' if some else ''}"
+    place = alert.confined_to
+    if place and place not in [f"{change.kind}={change.value}" for change in some]:
+        move = f"{move}, {'mostly' if alert.mostly else 'only'} {_place(place)}{',' if some else ''}"
     elif alert.cause_source is not None:
         move = f"{move} in answers from {plain(bounded(alert.cause_source), MAX_NAMED)}"
     names = [_named(change) for change in some]
@@ -234,8 +234,7 @@ def _place(name: str) -> str:
 
 
 def _others(alert: Alert) -> str:
-    is_topic = alert.confined is not None and alert.confined.slice.startswith("topic=")
-    return "other topics" if is_topic else "other answers"
+    return "other topics" if alert.confined_to.startswith("topic=") else "other answers"
 
 
 def _named(change: Change) -> str:

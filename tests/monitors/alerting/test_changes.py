@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from gaugeway.records import Change, Confined
+from gaugeway.records import Change
 from gaugeway.storage.stores import Point
 from monitors.alerting.causes import Observation, Passages, explain
-from monitors.alerting.changes import changes_at_onset, documents_change, placed_change, source_change
+from monitors.alerting.changes import changes_at_onset, documents_change, placed, source_change
 from monitors.alerting.notifiers.message import annotations_of, at_onset, changed, headline, summary, title, verdict
 from tests.support.receivers import alert
 
@@ -223,12 +223,9 @@ def described(before, since):
         for side in (before, since)
     ]
     why = explain("faithfulness", *sides)
-    changes = [
-        placed_change(change, why.place, lambda seen, change=change: seen.strata.get(change.kind) == change.value)
-        for change in found(before, since)
-    ]
-    place = None if why.place is None else Confined(slice=why.slice, share=why.place.share, only=why.place.only)
-    return replace(alert(), likely_cause=why.cause, cause_detail=why.detail, changes=tuple(changes), confined=place)
+    place = {} if why.place is None else {"confined_to": why.slice, "mostly": not why.place.only}
+    changes = tuple(placed(change, why.place) for change in found(before, since))
+    return replace(alert(), likely_cause=why.cause, cause_detail=why.detail, changes=changes, **place)
 
 
 def of_one_topic(number):

@@ -319,7 +319,7 @@ async def test_a_notification_does_not_wait_for_the_cause_which_follows_as_an_up
         world.restart()
         await world.tick()
         ((first, state),) = people.heard
-        assert (state, people.alerts[0].at_alarm, people.alerts[0].changes) == ("firing", None, ())
+        assert (state, people.alerts[0].at_alarm, people.alerts[0].changes) == ("firing", None, None)
         assert people.alerts[0].mean_since == pytest.approx(0.3, abs=0.01)
         await world.tick()
         assert len(people.heard) == 1, "nothing is known yet"
