@@ -42,7 +42,13 @@ CAUSES: Mapping[Cause, str] = {
 }
 _KINDS = {"prompt": "prompt version"}
 _FEW = 0.01
-_UNCLEAR = "; too few other answers have it to say whether they fell"
+_CHECK = ", which is no proof"
+_ROLL_BACK = f"{_CHECK}. Roll it back to check"
+_BESIDE = {
+    "as before": "; {} did not fall under it",
+    "hardly worse": "; {} hardly fell under it",
+    "unclear": "; too few other answers have it to say whether they fell",
+}
 
 
 def sent_labels(alert: Alert) -> dict[str, str]:
@@ -144,7 +150,8 @@ def headline(alert: Alert) -> str:
 
 
 def _what(alert: Alert) -> str:
-    return f"{subject(alert.metric)} of {_name(alert.app)}" + (f" ({_words(alert.slice)})" if alert.slice else "")
+    part = f" ({_name(slice_words(alert.slice))})" if alert.slice else ""
+    return f"{subject(alert.metric)} of {_name(alert.app)}{part}"
 
 
 def suspected(alert: Alert) -> Sequence[Change]:
@@ -168,39 +175,33 @@ def verdict(alert: Alert) -> str:
     """Return the cause in a phrase, or what is known instead; the same on the page and in messages."""
     if is_pending(alert):
         return "The cause is still being computed"
+    if alert.state == "pending":
+        return "The cause is looked for when this becomes an alert"
     if alert.likely_cause != "unknown":
         return CAUSES[alert.likely_cause]
     names = [_named(change) for change in suspected(alert)]
     if not names or alert.cause_source is not None:
         return "No clear cause yet"
-    return _capital(f"{listed(names)} came at the same time, and no other cause was found")
+    text = f"{listed(names)} came at the same time, and no other cause was found"
+    return text[:1].upper() + text[1:]
 
 
 def at_onset(alert: Alert) -> str:
     """Return what changed at the onset, and what the data say about it, in sentences; "" while that is not known."""
     if alert.changes is None or alert.state == "resolved":
         return ""
-    if not alert.changes:
-        return f"{NOTHING_CHANGED}."
-    some, found = suspected(alert), []
-    versions = [change for change in some if change.kind not in ("source", "documents")]
-    together = [change for change in versions if change.inseparable]
+    some, found = suspected(alert), [] if alert.changes else [f"{NOTHING_CHANGED}."]
+    together, alone = [change for change in some if change.inseparable], alert.changes
     if len(together) > 1:
-        came = listed(list(map(_change, together)))
-        found.append(f"At once, and in the same answers, {came}: the data cannot tell them apart.")
-        found.append(f"Roll back {'both' if len(together) < 3 else 'all'}, or one at a time.")  # noqa: PLR2004
-    for change in alert.changes:
-        if len(together) > 1 and change in together:
-            continue
-        came = f"At the same time {_change(change)}"
-        if change not in some:
-            note = {"as before": "did not fall", "hardly worse": "hardly fell"}.get(change.elsewhere)
-            under = f"; {_others(alert)} {note} under it" if note else ""
-            found.append(f"{came}{_UNCLEAR if change.elsewhere == 'unclear' else under}.")
-        elif change in versions:
-            found.append(f"{came}, which is no proof. Roll it back to check.")
-        else:
-            found.append(f"{came}.")
+        came = listed([_change(change) for change in together])
+        roll_back = f"Roll back {'both' if len(together) < 3 else 'all'}, or one at a time."  # noqa: PLR2004
+        found.append(f"At once, and in the same answers, {came}: the data cannot tell them apart. {roll_back}")
+        alone = tuple(change for change in alert.changes if change not in together)
+    for change in alone:
+        note = _BESIDE.get(change.elsewhere, "").format(_others(alert))
+        if change in some:
+            note = _CHECK if change.kind in ("source", "documents") else _ROLL_BACK
+        found.append(f"At the same time {_change(change)}{note}.")
     return " ".join(found)
 
 
@@ -221,16 +222,12 @@ def _name(value: str) -> str:
     return plain(bounded(value), MAX_LABEL)
 
 
-def _words(name: str) -> str:
-    return plain(bounded(slice_words(name)), MAX_LABEL)
-
-
 def _place(name: str) -> str:
     """Return where a drop is: "in topic “refund”", "with model mini"."""
     key, _, value = name.partition("=")
     if value == NONE:
         return f"without {key.removeprefix('tag:')}"
-    return f"{'in' if key == 'topic' else 'with'} {_words(name)}"
+    return f"{'in' if key == 'topic' else 'with'} {_name(slice_words(name))}"
 
 
 def _others(alert: Alert) -> str:
@@ -242,17 +239,13 @@ def _named(change: Change) -> str:
     return name if change.replaced or change.since >= ALL_OF_THEM else f"{name} ({percent(change.since)} of answers)"
 
 
-def listed(words: Sequence[str], last: str = "and") -> str:
+def listed(words: Sequence[str]) -> str:
     """Return words joined with commas and "and".
 
     >>> listed(["a", "b", "c"]), listed(["a"])
     ('a, b and c', 'a')
     """
-    return f" {last} ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
 def _change(change: Change) -> str:
