@@ -182,8 +182,7 @@ def verdict(alert: Alert) -> str:
     names = [_named(change) for change in suspected(alert)]
     if not names or alert.cause_source is not None:
         return "No clear cause yet"
-    text = f"{listed(names)} came at the same time, and no other cause was found"
-    return text[:1].upper() + text[1:]
+    return f"Perhaps {' or '.join(names)}: no other cause was found"
 
 
 def at_onset(alert: Alert) -> str:
