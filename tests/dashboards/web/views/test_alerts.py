@@ -22,7 +22,7 @@ from monitors.alerting.acknowledgements import UndeliveredNotification
 from monitors.alerting.delivery import Delivery
 from monitors.alerting.engine import StreamStatus
 from monitors.alerting.notifiers import Route
-from monitors.alerting.notifiers.message import headline, labels_of, strength
+from monitors.alerting.notifiers.message import at_onset, headline, labels_of, strength, summary, verdict
 from monitors.alerting.repeat_policy import Progress
 from monitors.analysis.incident.reading import incident_query
 from tests.support.alerting import People
@@ -180,6 +180,21 @@ def test_the_headline_names_what_moved_how_far_and_the_changes_before():
     ended = replace(alert, state="resolved", changes=())
     assert headline(ended) == "faithfulness of shop (model mini) fell from 0.91 to 0.62; recovered"
     assert headline(replace(ended, unwatched=True)) == "faithfulness of shop (model mini) is no longer watched"
+
+
+async def test_page_api_and_notification_have_one_text_which_waits_for_the_cause(tmp_path):
+    async with world(tmp_path) as w:
+        alert = await fired(w)
+        where = f"/alerts/{alert.fingerprint}"
+        page, answer = await w.page(where), (await w.client.get(f"/api{where}")).json()
+        assert (answer["title"], answer["summary"]) == (headline(alert), summary(alert))
+        for text in (headline(alert), verdict(alert), at_onset(alert)):
+            assert text in page.words
+        (case,) = [case for case in w.engine._cases if case.alert.fingerprint == alert.fingerprint]  # noqa: SLF001
+        case.alert = replace(alert, changes=None, likely_cause="unknown", cause_detail="", at_alarm=None)
+        page = await w.page(where)
+        assert "The cause is still being computed" in page.words
+        assert "no other cause" not in page.words
 
 
 @pytest.mark.full
