@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 from httpx import create_ssl_context
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,8 @@ settings.register_profile(
     "suite", max_examples=50, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("quick", settings.get_profile("suite"), max_examples=20)
+for call in (httpx.get, httpx.post):  # a busy machine needs more than 5 s
+    call.__kwdefaults__["timeout"] = 60.0
 
 _SHOWN = 40
 _QUICK = "not full"

@@ -58,7 +58,7 @@ class App:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
-        with httpx.Client(timeout=20, headers={"x-gaugeway-app": "shop"}) as client:
+        with httpx.Client(timeout=60, headers={"x-gaugeway-app": "shop"}) as client:
             for number in itertools.count():
                 content = PROMPT.format(question=QUESTION, context=WRONG if self.broken else GOOD)
                 body = {"model": "m", "seed": number, "messages": [{"role": "user", "content": content}]}

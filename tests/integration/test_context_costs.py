@@ -51,7 +51,7 @@ def test_the_passages_of_an_app_have_tokens_a_price_and_answers_that_rest_on_the
             what="all are judged",
         )
         costs = running.get(f"/api/context-costs?app={APP}")
-        page = httpx.get(f"{running.monitors}/sources?app={APP}", timeout=10).text
+        page = httpx.get(f"{running.monitors}/sources?app={APP}", timeout=60).text
     assert (costs["answers"], costs["usual_k"], costs["most_k"]) == (ASKED, 3, 3)
     assert (costs["measured"], costs["estimated"]) == (ASKED // 2, ASKED // 2)  # streams report no usage unless asked
     assert costs["basis"] == "claims"

@@ -118,13 +118,13 @@ def test_conversations_are_scored_after_a_silence(tmp_path):
         )
         answers = running.value(running.monitors, "gaugeway_answers_total", app="shop")
         assert answers == 18
-        page = httpx.get(f"{running.monitors}/conversations", timeout=10).text
+        page = httpx.get(f"{running.monitors}/conversations", timeout=60).text
         (first, *_) = links = re.findall(r'href="(/conversations/conversation-[0-9a-f]+)"', page)
         assert len(links) == 6
-        transcript = httpx.get(running.monitors + first, timeout=10).text
+        transcript = httpx.get(running.monitors + first, timeout=60).text
         assert transcript.count("bubble user") == 3
         assert len(re.findall(r'href="/exchanges/', transcript)) >= 3
-        moved = httpx.get(running.monitors + first.replace("conversations", "exchanges"), timeout=10)
+        moved = httpx.get(running.monitors + first.replace("conversations", "exchanges"), timeout=60)
         assert moved.headers["location"] == first
         config = ["--config", tmp_path / "gaugeway.toml", "--data-dir", running.data]
         command = [sys.executable, "-m", "gaugeway", "export", "-", *config, "--since", "1h"]

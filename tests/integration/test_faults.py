@@ -49,7 +49,7 @@ class Traffic:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
-        with httpx.Client(timeout=20) as client:
+        with httpx.Client(timeout=60) as client:
             while not self._stop.is_set():
                 begin = time.monotonic()
                 self.statuses.append(client.post(self._url, json=BODY).status_code)

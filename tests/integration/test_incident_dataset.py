@@ -50,7 +50,7 @@ class Traffic:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
-        with httpx.Client(timeout=20, headers={"x-gaugeway-app": "shop"}) as client:
+        with httpx.Client(timeout=60, headers={"x-gaugeway-app": "shop"}) as client:
             while True:
                 for question, fact in FACTS.items():
                     told = {"question": question, "contexts": [fact]}

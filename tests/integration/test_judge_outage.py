@@ -84,7 +84,7 @@ def test_without_a_judge_the_alert_about_it_ends_and_does_not_say_that_it_answer
 
 def ask(running, until=None):
     """Send five requests, or one after the other until something happened."""
-    with httpx.Client(timeout=20) as client:
+    with httpx.Client(timeout=60) as client:
         for _ in range(5 if until is None else 300):
             if until is not None and until():
                 return

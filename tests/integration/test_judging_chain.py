@@ -134,7 +134,7 @@ class Traffic:
         self.statuses = []
 
     def _run(self):
-        with httpx.Client(timeout=20) as client:
+        with httpx.Client(timeout=60) as client:
             number = 1000
             while not self._stop.wait(self._pause):
                 number += 1
@@ -232,7 +232,7 @@ def anchored(running, plane):
 
 def send_all(running, plane):
     """240 exchanges, each four times."""
-    with httpx.Client(timeout=20) as client:
+    with httpx.Client(timeout=60) as client:
         for _ in range(TIMES):
             for number in range(DISTINCT):
                 body = exchange(number, KINDS[number % len(KINDS)])
@@ -297,7 +297,7 @@ def restarted(running, plane, judges):
     running.until(lambda: plane("judge_drift_ratio", metric="faithfulness") > 0, 60, what="the anchors are judged")
     assert plane.spent == pytest.approx(before + plane.cost)
     assert len(judges.large.requests) > asked
-    with httpx.Client(timeout=20) as client:
+    with httpx.Client(timeout=60) as client:
         running.until(lambda: again(client, running, plane), 60, what="an answer comes from the file")
     assert plane("judge_cache_saved_usd_total") > 0
     return plane.spent

@@ -28,7 +28,7 @@ def config(url, more=""):
 
 
 def chat(running, **more):
-    return httpx.post(f"{running.base_url}/chat/completions", json=BODY | more, timeout=20)
+    return httpx.post(f"{running.base_url}/chat/completions", json=BODY | more, timeout=60)
 
 
 def test_several_workers_share_the_port_and_their_counters_add_up(tmp_path):
@@ -286,7 +286,7 @@ def test_after_the_supervisor_is_killed_a_new_one_starts_while_the_old_gateway_f
         first.wait()
         try:
             second.start()
-            assert httpx.get(f"{second.admin}/metrics", timeout=10).status_code == 200
+            assert httpx.get(f"{second.admin}/metrics", timeout=60).status_code == 200
             before = len(received)
             second.until(lambda: len(received) > before, 60, what="the stream goes on")
         finally:

@@ -32,7 +32,7 @@ slo = 0.5
 
 
 def chat(running, count=5):
-    with httpx.Client(timeout=20) as client:
+    with httpx.Client(timeout=60) as client:
         for stream in (False, True) * count:
             body = {
                 "model": "m",
@@ -53,7 +53,7 @@ def prometheus(tmp_path, *targets):
 
 
 def query(url, text):
-    answer = httpx.get(f"{url}/api/v1/query", params={"query": text}, timeout=20)
+    answer = httpx.get(f"{url}/api/v1/query", params={"query": text}, timeout=60)
     assert answer.status_code == 200, answer.text
     result = answer.json()["data"]["result"]
     return {tuple(sorted(one["metric"].items())): float(one["value"][1]) for one in result}

@@ -110,7 +110,7 @@ def test_a_refused_reload_changes_neither_plane_even_when_a_process_starts_again
     with serve(model) as url:
         text = f'[[upstreams]]\nbase_url = "{url}"\n'
         with product(tmp_path, text) as running:
-            chat = lambda: httpx.post(f"{running.base_url}/chat/completions", json=BODY, timeout=20)  # noqa: E731
+            chat = lambda: httpx.post(f"{running.base_url}/chat/completions", json=BODY, timeout=60)  # noqa: E731
             monitors, gateway = running.pid_of("monitors"), running.pid_of("gateway")
             running.configure(f"{text}[keys]\nenabled = true\n[queue]\nlease_s = 99\n[monitors]\nwindow_s = 60\n")
             refused = lambda: running.value(running.admin, "gaugeway_config_reloads_total", result="refused") == 1  # noqa: E731
@@ -134,7 +134,7 @@ def test_a_secret_file_that_changed_is_not_read_while_the_reload_is_refused(tmp_
     with serve(model) as url:
         text = f'[[upstreams]]\nbase_url = "{url}"\napi_key = "${{file:{secret}}}"\n'
         with product(tmp_path, text) as running:
-            chat = lambda: httpx.post(f"{running.base_url}/chat/completions", json=BODY, timeout=20)  # noqa: E731
+            chat = lambda: httpx.post(f"{running.base_url}/chat/completions", json=BODY, timeout=60)  # noqa: E731
             sent = lambda: [dict(one.headers).get("authorization") for one in model.log][-1]  # noqa: E731
             refused = lambda: running.value(running.admin, "gaugeway_config_reloads_total", result="refused")  # noqa: E731
 

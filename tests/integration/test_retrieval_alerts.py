@@ -192,7 +192,7 @@ def test_retriever_scores_that_fall_and_a_topic_without_documents_page_under_the
         assert first["no_passages"] >= 5
         assert first["examples"][0]["question"].startswith("Which customs duties")
         assert all(one["no_passages"] == 0 for one in others)
-        page = httpx.get(f"{running.monitors}/topics?app=bank", timeout=10).text
+        page = httpx.get(f"{running.monitors}/topics?app=bank", timeout=60).text
         assert first["topic"] in page
 
 

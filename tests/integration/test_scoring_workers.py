@@ -59,7 +59,7 @@ def test_several_processes_score_what_one_scores_and_are_counted_together(run):
         rows[workers] = evaluated(store)
         assert fleet.reach(len(rows[workers]), "evaluations_total") == len(rows[workers])
         assert fleet.reach(0, "queue_depth") == 0
-        page = httpx.get(f"{monitors.monitors}/pipeline", timeout=10).text
+        page = httpx.get(f"{monitors.monitors}/pipeline", timeout=60).text
         assert f"{COUNT}" in page
         scorers = processes(monitors.pid)
         assert monitors.stop() == 0

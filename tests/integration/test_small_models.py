@@ -150,7 +150,7 @@ def test_a_judge_too_weak_to_judge_stores_no_score_that_nothing_proves_and_each_
     with LLMServer(*replies) as upstream:
         config = CONFIG.format(upstream=upstream.url, judge=judge, model=CHAT_MODEL)
         with product(tmp_path, config) as running:
-            with openai.OpenAI(base_url=running.base_url, api_key="k", max_retries=0, timeout=20) as client:
+            with openai.OpenAI(base_url=running.base_url, api_key="k", max_retries=0, timeout=60) as client:
                 got = [ask(client) for _ in ANSWERS]
             running.until(lambda: len(judged(running)) == len(JUDGED) * len(ANSWERS), 400, what="all are judged")
             outcomes = judged(running)

@@ -65,7 +65,7 @@ def test_the_llms_mean_is_estimated_with_the_decisions_of_all_traffic(tmp_path):
                 asked = f"Who built mill {number}?"
                 given = {"question": asked, "contexts": [f"{TRUE} It is mill {number}."]}
                 body = {"model": "m", "messages": [{"role": "user", "content": asked}], "gaugeway": given}
-                reply = client.post(f"{running.base_url}/chat/completions", json=body, timeout=10)
+                reply = client.post(f"{running.base_url}/chat/completions", json=body, timeout=60)
                 assert reply.status_code == 200
 
             def shown():

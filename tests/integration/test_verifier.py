@@ -83,7 +83,7 @@ def ask(running, numbers):
                 "messages": [{"role": "user", "content": f"Who built mill {number}?"}],
                 "gaugeway": {"question": f"Who built mill {number}?", "contexts": [f"{PASSAGE} It is mill {number}."]},
             }
-            reply = client.post(f"{running.base_url}/chat/completions", json=body, timeout=10)
+            reply = client.post(f"{running.base_url}/chat/completions", json=body, timeout=60)
             assert reply.status_code == 200
             ids.append(reply.headers["x-gaugeway-exchange-id"])
     return ids

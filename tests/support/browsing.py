@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from benchmarks.page.browser import chromium
+from tests.support.clock import Patience
 from tests.support.pages import world
 from tests.support.product import needs
 
@@ -33,7 +33,7 @@ def browse(path, prepare, visit, **options):
 
 
 def until(tab, expression, within_s=60.0):
-    deadline = time.monotonic() + within_s
+    patience = Patience(within_s)
     while not tab.run(f"document.readyState === 'complete' && ({expression})"):
-        assert time.monotonic() < deadline, tab.run("document.body.innerText")
+        assert not patience.is_over(), tab.run("document.body.innerText")
         tab.run("new Promise(done => setTimeout(done, 100))")

@@ -20,6 +20,7 @@ import httpx
 
 from gaugeway.demo.servers import free_ports
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
+from tests.support.clock import Patience
 from tests.support.processes import arguments, children
 
 
@@ -151,15 +152,15 @@ class Product:
         return asyncio.run(load())
 
     def until(self, condition: Callable[[], bool], within_s: float, *, what: str) -> None:
-        """Wait until `condition` holds, or fail saying `what` did not, with the log."""
-        deadline, pause_s = time.monotonic() + within_s, 0.05
+        """Wait until `condition` holds, or fail saying `what` did not, with the log; longer on a busy machine."""
+        patience, pause_s = Patience(within_s), 0.05
         while True:
             asked_at = time.monotonic()
             if condition():
                 return
             if self._process is not None and self._process.poll() is not None:
                 raise AssertionError(f"it ended with {self._process.returncode}\n{self.log.read_text()[-4000:]}")
-            if time.monotonic() > deadline:
+            if patience.is_over():
                 raise AssertionError(f"not within {within_s} s: {what}\n{self.log.read_text()[-4000:]}")
             # Most conditions read all of the product's metrics: that is a part of the time only.
             time.sleep(max(pause_s, min(3 * (time.monotonic() - asked_at), 1.0)))

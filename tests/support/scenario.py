@@ -27,6 +27,7 @@ import msgspec
 from gaugeway.demo import model_judge
 from gaugeway.demo.model_judge import Block, fenced
 from monitors.alerting.stream import Case
+from tests.support.clock import Patience
 from tests.support.in_thread import in_thread
 from tests.support.product import Product, Webhook, product
 from tests.support.receivers import Alertmanager, alertmanager
@@ -336,9 +337,9 @@ class Lab:
 
         No faster than it is judged, and no more than `at_most`: then all that is left is to wait.
         """
-        deadline, asked = time.monotonic() + within_s, 0
+        patience, asked = Patience(within_s), 0
         while not condition():
-            assert time.monotonic() < deadline, f"nothing after {asked} questions\n{self.running.get('/api/alerts')}"
+            assert not patience.is_over(), f"nothing after {asked} questions\n{self.running.get('/api/alerts')}"
             if self._waiting() > BEHIND or asked >= at_most:
                 time.sleep(0.2)
                 continue
