@@ -143,8 +143,7 @@ class Gateway:
         proxied = scope["path"].startswith(_PROXIED)
         origins = self._origins if proxied else self._own_origins if scope["path"].startswith(_OWN) else None
         if origins is not None:
-            screened = await origins.screen(scope, send, refuse=not proxied)
-            if screened is None:
+            if (screened := await origins.screen(scope, send, refuse=not proxied)) is None:
                 return
             send = screened
         if not proxied:
@@ -481,8 +480,7 @@ def _spill(config: Config, queue: Queue, path: Path | None, instruments: Instrum
     if path is None or not remote or not (config.queue.spill_bytes or path.exists()):
         return None
     file = SQLiteQueue(path, LEASE_S, ATTEMPTS, max_bytes=config.queue.spill_bytes)
-    drain_per_s = DRAIN_PER_S / config.gateway.workers
-    return Spill(queue, file, drain_per_s=drain_per_s, count=instruments.spilled)
+    return Spill(queue, file, drain_per_s=DRAIN_PER_S / config.gateway.workers, count=instruments.spilled)
 
 
 def _spans(config: Config, processor: SpanProcessor, metrics: InferenceMetrics | None) -> tracing.OTelSpans:

@@ -95,8 +95,7 @@ def _walk(table: msgspec.Struct, key: str, place: str) -> Iterator[tuple[str, st
             yield here, place, True
             yield from _walk(value, f"{here}.", place)
             continue
-        below = list(_tables(value))
-        if below:
+        if below := list(_tables(value)):
             yield here, place, True
             for index, item in below:
                 yield from _walk(item, f"{here}.", f"{place}/{index}")

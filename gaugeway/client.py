@@ -108,8 +108,7 @@ class _Call:
 
 
 def _segment(name: str, value: Any) -> str:
-    text = str(value)
-    if text in {"", ".", ".."}:
+    if (text := str(value)) in {"", ".", ".."}:
         raise ApiError(f"{name}: expected a name, got {text!r}", code="invalid_value", field=name)
     return quote(text, safe="")
 

@@ -229,9 +229,7 @@ class MetricSampler:
         Capture goes by the same hash of the trace, so that the lower of the two rates counts. A conversation is hashed
         for the metrics alone: its rates multiply.
         """
-        if self._conversation(sample) is not None:
-            return rate * sample.rate
-        return min(rate, sample.rate)
+        return rate * sample.rate if self._conversation(sample) is not None else min(rate, sample.rate)
 
     def lowest(self, base: float) -> float:
         """Return the lowest probability of a judged metric that `rate` gives to any sample."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+from gaugeway.data_files import table
+
 Direction: TypeAlias = Literal["drop", "rise"]
 Name: TypeAlias = Literal[
     "abstained",
@@ -34,23 +36,8 @@ class Signal(NamedTuple):
 
 
 SIGNALS: Mapping[str, Signal] = {
-    "abstained": Signal("share of answers that decline to answer"),
-    "no_contexts": Signal("share of answers without retrieved passages"),
-    "contexts_per_answer": Signal(
-        "passages per answer, compared with the usual number of the app (0.5 = usual)", ("drop", "rise")
-    ),
-    "retriever_score": Signal(
-        "scores of the retrieved passages, compared with the usual ones of the app (0.5 = usual)", ("drop", "rise")
-    ),
-    "language_mismatch": Signal("share of answers in another language than the question"),
-    "truncated": Signal("share of responses cut off at the token limit"),
-    "tool_invalid": Signal("share of tool calls with arguments that do not fit the tool's schema"),
-    "tool_unknown": Signal("share of tool calls of a tool that was not offered"),
-    "tool_repeated": Signal("share of tool calls that repeat an earlier one"),
-    "tool_empty": Signal("share of exchanges with an empty tool result"),
-    "slow": Signal("share of responses slower than usual"),
-    "expensive": Signal("share of responses more expensive than usual"),
-    "addresses_judge": Signal("share of exchanges with an answer or passage that addresses whoever judges it"),
+    name: Signal(about["meaning"], tuple(about.get("watched", ("rise",))))
+    for name, about in table("gaugeway", "signals.toml").items()
 }
 """Every signal by name."""
 

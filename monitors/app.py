@@ -127,8 +127,7 @@ def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
     )
     other = judging.successor if judging else None
     for model, metrics in other.compared() if other else ():
-        made = build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier)
-        metrics.update(made.by_name)
+        metrics.update(build(config.metrics, model, embeddings, config.judge.mode, verifier=verifier).by_name)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     salt = redaction_key(config.capture.salt, data_dir)
     redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), salt)
@@ -205,9 +204,8 @@ async def run(
     try:
         host, token = config.monitors.host, config.monitors.token
         app = admin_app(scheduler, registry, host=host, token=token, handlers=handlers, pages=pages)
-        listener = Listener(behind(config.monitors.trusted_proxies, app), host, config.monitors.port)
         await serve(
-            [listener],
+            [Listener(behind(config.monitors.trusted_proxies, app), host, config.monitors.port)],
             drain_s=5,
             supervised=supervised,
             on_stop=pages.stop if pages else lambda: None,

@@ -16,7 +16,7 @@ import msgspec
 from gaugeway.records import Context, Sample, Supplement
 from gaugeway.storage.engines.conditions import day_of
 from gaugeway.storage.engines.postgres.migrate import SCHEMA as PG_SCHEMA
-from gaugeway.storage.engines.postgres.partitions import _make
+from gaugeway.storage.engines.postgres.store import _make
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 
 DAY_S = 86_400.0

@@ -97,8 +97,7 @@ class Accounting:
 
     def account(self, exchange: ExchangeSummary) -> None:
         """Count the tokens and cost of a decoded exchange; cached answers and those without usage cost nothing."""
-        usage = exchange.usage
-        if usage is None or exchange.cached:
+        if (usage := exchange.usage) is None or exchange.cached:
             return
         self._instruments.usage(exchange.app, exchange.model, usage)
         # Anthropic does not count cached tokens as part of the input; the other APIs do.
@@ -125,8 +124,7 @@ class Accounting:
 
     def settle(self, bill: Bill, recording: Recording) -> None:
         """Charge a finished request and release its reservation. Called on the event loop."""
-        permit = bill.permit
-        if permit is None:
+        if (permit := bill.permit) is None:
             return
         if not bill.sent or recording.cached or (bill.meter.begun and bill.meter.status >= _FIRST_ERROR):
             permit.free()
@@ -161,8 +159,7 @@ class Accounting:
         if kind == "free":  # also where it shows what another request has used, as a stored response does
             return
         metered = bill.meter.read(complete=not bill.cut)
-        usage = metered.usage
-        if usage is None and kind == "unmetered":
+        if (usage := metered.usage) is None and kind == "unmetered":
             self.charge_unmetered(permit, route)
             return
         reported = usage is not None and _is_final(bill, metered)

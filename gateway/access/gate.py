@@ -196,8 +196,7 @@ class Gate:
         self, headers: Headers, model: str | None, app: str | None, *, reading: bool, metered: bool
     ) -> tuple[Holder, Account, tuple[Account, ...]]:
         """Check everything but the concurrency limit, and count nothing. Raises Rejection."""
-        key = self.identify(headers)
-        if key and not reading:
+        if (key := self.identify(headers)) and not reading:
             check_model(key, model)
         holder = Holder(key.id, key.app) if key else Holder(None, app or _DEFAULT_APP)
         self._settle()
@@ -262,8 +261,7 @@ class Gate:
         self._keyring = keyring
         changed, self.keys_changed = self.keys_changed, asyncio.Event()
         changed.set()
-        gone = [name for name in self._accounts if name.startswith("key:") and name[4:] not in keyring]
-        for name in gone:
+        for name in [name for name in self._accounts if name.startswith("key:") and name[4:] not in keyring]:
             del self._accounts[name]
 
     def unsaved(self) -> Spending:
@@ -323,8 +321,7 @@ class Gate:
     def _check(self, accounts: tuple[Account, ...]) -> None:
         now, wall = self._clock(), self._wall()
         for account in accounts:
-            spent = self._ledger.spent(int(wall // DAY_S), account.subject)
-            account.check(spent, now, DAY_S - wall % DAY_S)
+            account.check(self._ledger.spent(int(wall // DAY_S), account.subject), now, DAY_S - wall % DAY_S)
 
     def _settle(self) -> None:
         now, today = self._clock(), self.today()

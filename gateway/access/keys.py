@@ -33,8 +33,7 @@ def is_pattern(text: str) -> bool:
     """
     while (begin := text.find("[")) >= 0:
         first = begin + 1 + text.startswith("!", begin + 1)
-        end = text.find("]", first + 1)
-        if end < 0:
+        if (end := text.find("]", first + 1)) < 0:
             return False
         text = text[end + 1 :]
     return True
@@ -63,19 +62,16 @@ class Keyring:
 
     def check(self, headers: Headers, now: float) -> VirtualKey:
         """Return the key of a request (header names in lower case). Raises Rejection with 401."""
-        presented = presented_key(headers)
-        if presented is None:
+        if (presented := presented_key(headers)) is None:
             raise _refusal(_without_ours(headers))
-        key = self._by_digest.get(digest(presented))
-        if key is None:
+        if (key := self._by_digest.get(digest(presented))) is None:
             raise _refusal(_UNKNOWN if _WELL_FORMED.fullmatch(presented) else _MALFORMED)
         _check_state(key, now)
         return key
 
     def check_id(self, key_id: str, now: float) -> None:
         """Raise Rejection with 401 unless a key that was checked before is still valid."""
-        key = self._by_id.get(key_id)
-        if key is None:
+        if (key := self._by_id.get(key_id)) is None:
             raise _refusal("This API key was deleted.")
         _check_state(key, now)
 
@@ -161,8 +157,7 @@ def _without_ours(headers: Headers) -> str:
 
 
 def _check_state(key: VirtualKey, now: float) -> None:
-    state = key.state(now)
-    if state != "active":
+    if (state := key.state(now)) != "active":
         raise _refusal(f"This API key was revoked ({key.id})." if state == "revoked" else f"{key.id} has expired.")
 
 

@@ -189,12 +189,9 @@ def usage_of(reported: Any) -> Usage | None:
     cached = details.get("cached_tokens", reported.get("cache_read_input_tokens"))
     given = _count(reported.get("prompt_tokens", reported.get("input_tokens")))
     answered = _count(reported.get("completion_tokens", reported.get("output_tokens")))
-    if given is None and answered is None:
-        given = _count(reported.get("total_tokens"))
-        if given is None:
-            return None
-    written = _count(reported.get("cache_creation_input_tokens"))
-    if written:
+    if given is None and answered is None and (given := _count(reported.get("total_tokens"))) is None:
+        return None
+    if written := _count(reported.get("cache_creation_input_tokens")):
         given = (given or 0) + written
     return Usage(input_tokens=given, output_tokens=answered, cached_tokens=_count(cached))
 
@@ -228,9 +225,7 @@ class ConversationMeter:
 
     def rest(self) -> Usage | None:
         """Return the estimated unreported usage; input without an answer is free, as at OpenAI."""
-        if not self._answered:
-            return None
-        return Usage(input_tokens=self._given, output_tokens=self._answered)
+        return None if not self._answered else Usage(input_tokens=self._given, output_tokens=self._answered)
 
 
 def text_tokens(body: bytes) -> int:
@@ -240,8 +235,7 @@ def text_tokens(body: bytes) -> int:
         start = body.find(mark)
         while start >= 0:
             start += len(mark)
-            end = body.find(b'"', start)
-            if end < 0:
+            if (end := body.find(b'"', start)) < 0:
                 break
             if _is_base64(body, start, end):
                 encoded += end - start
@@ -281,8 +275,7 @@ def _usage_in(report: _Report) -> Usage | None:
     That is `response` in the last event of the Responses API, `message` in Anthropic's first event, and the top of all
     others; some providers report with a choice (Moonshot) or in `x_groq` instead.
     """
-    kind = report.type
-    if kind == "message_start":
+    if (kind := report.type) == "message_start":
         return usage_of(_dict(_nested(report.message)).get("usage"))
     if isinstance(kind, str) and kind.startswith("response."):
         return usage_of(_dict(_nested(report.response)).get("usage")) if kind in _TERMINAL else None

@@ -59,8 +59,7 @@ def operation_of(method: str, raw_path: bytes) -> Operation:
     >>> operation_of("POST", b"/v1//chat/completions").kind, operation_of("POST", b"/v1/Chat/completions").kind
     ('unknown', 'unknown')
     """
-    match = _SHAPE.fullmatch(raw_path)
-    if match is None:
+    if (match := _SHAPE.fullmatch(raw_path)) is None:
         return UNKNOWN
     tail, deployment = match["tail"], match["deployment"]
     named = deployment.decode() if deployment is not None else None

@@ -88,8 +88,7 @@ class Ledger:
     def saved(self, written: Mapping[tuple[int, str], float], known: Spending) -> None:
         """Record that `written` was saved and that the saved total is now `known`."""
         for entry, usd in written.items():
-            left = self._unsaved[entry] - usd
-            if left > 0:
+            if (left := self._unsaved[entry] - usd) > 0:
                 self._unsaved[entry] = left
             else:
                 del self._unsaved[entry]

@@ -82,8 +82,7 @@ def check_request(key: VirtualKey, asked: Asked) -> None:
         raise _not_allowed("This key may not use this path.", None)
     _check_headers(asked.headers)
     models = _named_in_query(asked.query)
-    members = _members(asked.body)
-    if "model" in members:
+    if "model" in (members := _members(asked.body)):
         models.add(_text(members["model"]))
     models |= {operation.deployment} - {None}
     _check_models(key, models)
@@ -144,8 +143,7 @@ def _named_in_query(query: bytes, also: str = "") -> set[Any]:
         raise Rejection(400, "invalid_query", f"More than {MOST_PARAMETERS} query parameters.") from error
     models = []
     for name, value in pairs:
-        plain = _plain(name)
-        if plain in ("model", also):
+        if (plain := _plain(name)) in ("model", also):
             models.append(value)
         elif _ROUTING_MEMBERS.search(plain):
             raise _unusable(name, "the query parameter ")
@@ -167,8 +165,7 @@ def _members(body: bytes) -> dict[str, msgspec.Raw]:
         if counts[guarded] > 1 or (counts[guarded] and guarded not in members):
             raise _duplicate(guarded)
     for name in names:
-        plain = _plain(name)
-        if plain != "model" and _ROUTING_MEMBERS.search(plain):
+        if (plain := _plain(name)) != "model" and _ROUTING_MEMBERS.search(plain):
             raise _unusable(name)
     return members
 
@@ -215,8 +212,7 @@ def _nested_models(value: Any, depth: int) -> Iterator[str | None]:
             message = f"{_RESTRICTED}: send every member of an object exactly once."
             raise Rejection(400, "ambiguous_model", message)
         for name, inner in value:
-            plain = _plain(name)
-            if plain == "model":
+            if (plain := _plain(name)) == "model":
                 yield inner if isinstance(inner, str) else None
             elif plain not in _SCHEMAS:
                 if _ROUTING_MEMBERS.search(plain):

@@ -81,10 +81,7 @@ class SharedBucket:
     def wait_s(self, now: float, hearing_s: float) -> float:
         """Return after how many seconds to come again, 0 for now; at the next hearing, `hearing_s`, more may be had."""
         own = self._own.wait_s(now)
-        if not self._together:
-            return own
-        whole = self._whole.wait_s(now)
-        return max(whole, min(own, hearing_s))
+        return own if not self._together else max(self._whole.wait_s(now), min(own, hearing_s))
 
     def level(self, now: float) -> float:
         """Return the level as this process knows it; negative for a debt."""

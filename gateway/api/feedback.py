@@ -211,8 +211,7 @@ class Supplements:
         return Response(content, status_code=202, media_type="application/json")
 
     async def _body(self, request: Request[Any, Any, Any]) -> bytes:
-        coding = request.headers.get("content-encoding", "identity").strip().lower()
-        if coding != "identity":
+        if (coding := request.headers.get("content-encoding", "identity").strip().lower()) != "identity":
             raise Rejection(
                 415,
                 "unsupported_encoding",
@@ -227,8 +226,7 @@ class Supplements:
 
 
 def _contexts(body: bytes, headers: Headers) -> Supplement:
-    sent = _decoded(body, Contexts)
-    supplement = _supplement(sent, "contexts", headers)
+    supplement = _supplement(_decoded(body, Contexts), "contexts", headers)
     if supplement.contexts is None:
         raise _bad("contexts", "expected an array, got null")
     if supplement.key is None and supplement.trace_id is None:
@@ -288,8 +286,7 @@ def _trace_of(trace_id: str | None, headers: Headers) -> str | None:
     """Return the trace id of the body or, without one, of the request's traceparent header."""
     if trace_id is not None:
         return trace_id.lower()
-    header = next((value for name, value in headers if name == b"traceparent"), None)
-    parsed = parse_traceparent(header)
+    parsed = parse_traceparent(next((value for name, value in headers if name == b"traceparent"), None))
     return parsed[0] if parsed else None
 
 

@@ -64,8 +64,7 @@ class EarlierQuestions:
 
     def of(self, turn: str) -> str:
         """Return the question in an earlier turn, or the turn itself if it has no passages."""
-        key = hash(turn)
-        if key in self._places:
+        if (key := hash(turn)) in self._places:
             place = self._places[key]
         elif len(turn) <= MAX_HISTORY_TEXT:
             place = self._read(turn) if may_be_prompt(turn) else None
@@ -128,8 +127,7 @@ class ConversationReader:
         if extraction is not None and self._turns:
             self._questions.learn(found.user.strip(), extraction)
         passages = () if extraction is None else [passage.text for passage in extraction.contexts]
-        links = self._links(exchange, found, calls, question, passages)
-        return links, self._history(found), self._calls(calls)
+        return self._links(exchange, found, calls, question, passages), self._history(found), self._calls(calls)
 
     def _links(
         self, exchange: Exchange, found: Dialogue, calls: list[Call], question: str | None, passages: Sequence[str]
@@ -184,9 +182,7 @@ class ConversationReader:
 
     def _pair(self, first: Item | None, second: Key | None) -> str | None:
         before = self._item(first) if second is not None else None
-        if before is None or second is None:
-            return None
-        return f"{before.hash[2:]}{second.hash[2:]}"
+        return None if before is None or second is None else f"{before.hash[2:]}{second.hash[2:]}"
 
     def _text(self, text: str, passages: Sequence[str] = ()) -> str | None:
         said = _squeezed(text, passages)

@@ -13,19 +13,8 @@ from functools import cache, lru_cache
 from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple
 
+from gateway.capture import output_fields
 from gateway.capture.instructions import Role, is_a_programs
-from gateway.capture.output_fields import (
-    MOST_FIELDS,
-    Field,
-    Row,
-    Verdict,
-    exact_row,
-    is_answer,
-    normal,
-    row_of,
-    table,
-    verdict_of,
-)
 from gaugeway.prompts.notation import json_value
 
 Form = Literal["json", "list", "markers", "tags"]
@@ -71,7 +60,7 @@ _EDGES = " \t\r\n.。!\"'`*[]()<>"
 class Demand(NamedTuple):
     """What a text demands: the kind of call, and the names that are in a response which meets it."""
 
-    verdict: Verdict
+    verdict: output_fields.Verdict
     form: Form
     names: frozenset[str] = frozenset()
 
@@ -81,7 +70,7 @@ def by_demand(systems: list[str], user: list[str], response: str) -> str | None:
 
     The response is looked at first: prose meets none of the demands.
     """
-    said = _without_thoughts(response)
+    said = response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
     if said[:1] in _FIRST_SIGNS:
         value = json_in(said)
         demands = [demand for text in user for demand in demands_of(_ends_of(text))]
@@ -93,22 +82,22 @@ def by_demand(systems: list[str], user: list[str], response: str) -> str | None:
     return next((chosen for text, role in texts if (chosen := _by_choice(text, said, role)) is not None), None)
 
 
-def _without_thoughts(response: str) -> str:
-    return response[:MAX_RESPONSE].rpartition("</think>")[2].strip()
-
-
 def demands_of(text: str) -> tuple[Demand, ...]:
     """Return what an instruction demands, apart from a choice of words. Linear time, never raises."""
     found: list[Demand | None] = []
     if "[[ ##" in text and (names := _MARKER.findall(text)):
-        found.append(_demand([Field(name) for name in names if name != "completed"], "markers"))
+        found.append(_demand([output_fields.Field(name) for name in names if name != "completed"], "markers"))
     if "{" in text:
         found.extend(_by_examples(text))
     if not any(found) and ("json" in text or "JSON" in text):
         found.extend(_by_sentences(text))
     if "</" in text:
-        names = [tag[1] for tag in islice(_TAGS.finditer(text), MOST_FIELDS) if speaks_of_output(text, tag.start())]
-        found.append(_demand([Field(name) for name in names], "tags"))
+        names = [
+            tag[1]
+            for tag in islice(_TAGS.finditer(text), output_fields.MOST_FIELDS)
+            if speaks_of_output(text, tag.start())
+        ]
+        found.append(_demand([output_fields.Field(name) for name in names], "tags"))
     return tuple(demand for demand in found if demand is not None)
 
 
@@ -143,17 +132,17 @@ def choices_in(text: str) -> Iterator[set[str]]:
     """Yield the options, in small letters, of each choice between quoted words, or words in capitals."""
     for found in islice(_CHOICE.finditer(text), _MOST_EXAMPLES):
         options = {option.strip(_EDGES).lower() for option in _ONE_OPTION.findall(found[0])}
-        if len(options) >= _LEAST_OPTIONS and options.isdisjoint(table().values):
+        if len(options) >= _LEAST_OPTIONS and options.isdisjoint(output_fields.table().values):
             yield options
 
 
-def _label_row(text: str) -> Row | None:
+def _label_row(text: str) -> output_fields.Row | None:
     """Return the row of the label at the end of a text that the model has to complete: "Category:"."""
     line = text[-_BEFORE:].rstrip(_EDGES).rpartition("\n")[2]
     name = line[:-1].strip(_EDGES)
     if line[-1:] not in _COLONS or len(name) > _LONGEST_OPTION or not name.replace(" ", "").isalpha():
         return None
-    row = row_of(name)
+    row = output_fields.row_of(name)
     return None if row is None or row.kind == "answer" or row.by_response else row
 
 
@@ -171,7 +160,7 @@ def _has_fields(value: dict[str, Any], names: frozenset[str]) -> bool:
     """Whether an object has the demanded fields: models leave some out, or add some that are no answer."""
     if names.issuperset(value):
         return bool(value)
-    return names <= value.keys() and not any(map(is_answer, value.keys() - names))
+    return names <= value.keys() and not any(map(output_fields.is_answer, value.keys() - names))
 
 
 def json_in(text: str) -> Any:
@@ -182,8 +171,8 @@ def json_in(text: str) -> Any:
     return json_value(text) if text[:1] in ("{", "[") else None
 
 
-def _demand(fields: list[Field], form: Form) -> Demand | None:
-    verdict = verdict_of(fields)
+def _demand(fields: list[output_fields.Field], form: Form) -> Demand | None:
+    verdict = output_fields.verdict_of(fields)
     return None if verdict is None else Demand(verdict, form, frozenset(field.name for field in fields))
 
 
@@ -197,12 +186,12 @@ def _by_examples(text: str) -> Iterator[Demand | None]:
             yield found and found._replace(names=frozenset(field.name for field in fields))
 
 
-def _fields_at(text: str, begin: int) -> tuple[list[Field], list[Field], int]:
+def _fields_at(text: str, begin: int) -> tuple[list[output_fields.Field], list[output_fields.Field], int]:
     """Return the fields of an object, those one level below, and where it ends; of a JSON schema its properties."""
-    outer: list[Field] = []
-    inner: list[tuple[str, Field]] = []
+    outer: list[output_fields.Field] = []
+    inner: list[tuple[str, output_fields.Field]] = []
     depth, end = 0, begin
-    for token in islice(_TOKEN.finditer(text, begin, begin + _EXAMPLE), 4 * MOST_FIELDS):
+    for token in islice(_TOKEN.finditer(text, begin, begin + _EXAMPLE), 4 * output_fields.MOST_FIELDS):
         end = token.end()
         if token[0] in "{}":
             depth += 1 if token[0] == "{" else -1
@@ -210,7 +199,9 @@ def _fields_at(text: str, begin: int) -> tuple[list[Field], list[Field], int]:
                 break
             continue
         value = token["value"]
-        field = Field(token["key"], _NO_PROSE.match(value) is None and _TYPED_NO_PROSE.search(value) is None)
+        field = output_fields.Field(
+            token["key"], _NO_PROSE.match(value) is None and _TYPED_NO_PROSE.search(value) is None
+        )
         if depth == 1:
             outer.append(field)
         elif depth == 2 and outer:  # noqa: PLR2004 - one below the first
@@ -223,19 +214,18 @@ def _fields_at(text: str, begin: int) -> tuple[list[Field], list[Field], int]:
 def _by_sentences(text: str) -> Iterator[Demand | None]:
     """Yield what sentences about JSON say: "JSON with the keys `route` and `reason`", "queries as a JSON list"."""
     for sentence in _END_OF_SENTENCE.split(text):
-        low = sentence.lower()
-        if "json" not in low or _cue().search(low) is None:
+        if "json" not in (low := sentence.lower()) or _cue().search(low) is None:
             continue
         names = [quoted or joined for quoted, joined in _NAMED.findall(sentence)]
-        fields = [Field(name) for name in names if name.lower() not in table().values]
+        fields = [output_fields.Field(name) for name in names if name.lower() not in output_fields.table().values]
         if fields:
-            yield _demand(fields[:MOST_FIELDS], "json")
-        elif any(word in low for word in table().lists):
-            words = [normal(word) for word in _WORD.findall(low)]
+            yield _demand(fields[: output_fields.MOST_FIELDS], "json")
+        elif any(word in low for word in output_fields.table().lists):
+            words = [output_fields.normal(word) for word in _WORD.findall(low)]
             pairs = [f"{first}_{second}" for first, second in pairwise(words)]
-            rows = [row for word in (*pairs, *words) if (row := exact_row(word)) is not None]
+            rows = [row for word in (*pairs, *words) if (row := output_fields.exact_row(word)) is not None]
             if rows and all(row.kind != "answer" and not row.by_response for row in rows):
-                yield Demand(Verdict(rows[0].kind), "list")
+                yield Demand(output_fields.Verdict(rows[0].kind), "list")
 
 
 def speaks_of_output(text: str, place: int) -> bool:
@@ -251,7 +241,7 @@ def begins_with_a_demand(low: str) -> bool:
 @cache
 def _cue() -> re.Pattern[str]:
     """Return the words that demand output; in languages without blanks they stand anywhere."""
-    spelled = [re.escape(word.replace("_", " ")) for word in table().demands]
+    spelled = [re.escape(word.replace("_", " ")) for word in output_fields.table().demands]
     apart = "|".join(word for word in spelled if word[0] < _FIRST_WIDE)
     wide = "|".join(word for word in spelled if word[0] >= _FIRST_WIDE)
     return re.compile(rf"\b(?:{apart})\b|{wide}")
@@ -262,5 +252,5 @@ def _finishes(demand: Demand, value: dict[str, Any]) -> bool:
     if not demand.verdict.by_response:
         return False
     names = [*value, *(name for inner in value.values() if isinstance(inner, dict) for name in inner)]
-    said = [normal(inner) for inner in value.values() if isinstance(inner, str)]
-    return any(map(is_answer, names)) or not table().last_actions.isdisjoint(said)
+    said = [output_fields.normal(inner) for inner in value.values() if isinstance(inner, str)]
+    return any(map(output_fields.is_answer, names)) or not output_fields.table().last_actions.isdisjoint(said)

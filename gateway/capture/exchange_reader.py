@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -25,6 +26,7 @@ from gaugeway.exchange import (
     Exchange,
     ExchangeSummary,
     Explicit,
+    Facts,
     Headers,
     Recording,
     Request,
@@ -54,6 +56,12 @@ _CUT_SHORT = {
 """By `finish_reason` in lower case: OpenAI's, and what servers that speak its API pass on from other providers."""
 _INT64 = 2**63
 _NOTHING_EXPLICIT = Explicit()
+_facts = attrgetter(*Facts.__struct_fields__)
+_RECORDED = (
+    *("id", "started_at", "duration_s", "first_chunk_s", "ending", "trace", "upstream", "tags", "cached", "key_id"),
+    "pressure",
+)
+_recorded = attrgetter(*_RECORDED)
 Decision: TypeAlias = Literal["captured", "opted_out", "back_pressure", "sampled_out"]
 
 
@@ -229,8 +237,7 @@ class Capture:
         before = sample.capture
         if self.protect is not None:
             sample = self.protect(sample)
-        capture = sample.capture
-        if capture is not None and (capture is not before or capture.shortened):
+        if (capture := sample.capture) is not None and (capture is not before or capture.shortened):
             capture = bounded_capture(capture)
         return changed(
             sample, capture=capture, history=bounded_history(sample.history), calls=bounded_calls(sample.calls)
@@ -268,25 +275,15 @@ def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESS
     explicit = recording.explicit or _NOTHING_EXPLICIT
     session = session_of(headers, request_body, recording.explicit, session_headers)
     return Exchange(
-        id=recording.id,
-        started_at=recording.started_at,
-        duration_s=recording.duration_s,
-        first_chunk_s=recording.first_chunk_s,
-        ending=recording.ending,
+        **dict(zip(_RECORDED, _recorded(recording), strict=True)),
         stream=_is_stream(response_headers),
         app=explicit.app or "default",
         model=_model(request_body, recording.path, response),
         request=request,
         response=response,
-        trace=recording.trace,
-        upstream=recording.upstream,
-        tags=recording.tags,
-        cached=recording.cached,
-        key_id=recording.key_id,
         session=session,
         digest=_digest(recording, explicit.app, session, headers),
         resent=_may_be_the_same(headers, request_body, session),
-        pressure=recording.pressure,
         size=len(sent) + len(answer),
     )
 
@@ -352,19 +349,9 @@ def summary_of(exchange: Exchange) -> ExchangeSummary:
     body, response = exchange.request.body, exchange.response
     fit = {name: _parameter(body[name]) for name in SPAN_PARAMETERS if name in body}
     return ExchangeSummary(
-        id=exchange.id,
-        app=exchange.app,
+        **dict(zip(Facts.__struct_fields__, _facts(exchange), strict=True)),
         route=exchange.request.route,
-        model=exchange.model,
-        stream=exchange.stream,
-        started_at=exchange.started_at,
-        duration_s=exchange.duration_s,
-        ending=exchange.ending,
         status=response.status,
-        first_chunk_s=exchange.first_chunk_s,
-        cached=exchange.cached,
-        trace=exchange.trace,
-        upstream=exchange.upstream,
         usage=response.usage,
         response_id=response.id,
         response_model=response.model,
@@ -390,9 +377,7 @@ def skip_reason(exchange: Exchange) -> str | None:
         return "refusal" if response.refusal else cut_short
     if only_calls_tools(response):
         return "tool_call"
-    if not response.text.strip():
-        return "empty_response"
-    return None
+    return "empty_response" if not response.text.strip() else None
 
 
 def _parameter(value: Any) -> bool | int | float | str | None:

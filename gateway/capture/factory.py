@@ -31,8 +31,7 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
     """
     learned = None
     if report and learns(settings):
-        learner = Learner(time.time, secrets.randbits(60), asks=settings.ask_judge)
-        learned = LearnedCapture(learner, report)
+        learned = LearnedCapture(Learner(time.time, secrets.randbits(60), asks=settings.ask_judge), report)
     redactor = redactor_of(settings, key)
     plain = frozenset(settings.unredacted_apps)
     extractors = extractors_of(settings)

@@ -142,8 +142,7 @@ class WordStarts:
         """Return the same for a text whose lines recur."""
         found = []
         for line in low.split("\n"):
-            known = self._lines.get(line)
-            if known is None:
+            if (known := self._lines.get(line)) is None:
                 known = self.of(line)
                 self._lines.put(line, known)
             found.append(known)

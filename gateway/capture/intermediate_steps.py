@@ -24,17 +24,7 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec.structs import replace
 
 from gateway.capture import Draft
-from gateway.capture.remembered_answers import (
-    Answer,
-    Chain,
-    RememberedAnswers,
-    Scope,
-    Turn,
-    given_in,
-    hashes,
-    pieces,
-    plain,
-)
+from gateway.capture import remembered_answers as remembered
 from gaugeway.prompts import last_user_text, messages_as_sent, system_texts, text_of
 from gaugeway.records import TOOL_SOURCES, Context
 from gaugeway.settings.bounds import passages
@@ -62,7 +52,7 @@ _EDGE, _PROMPT_FROM = 48, 120
 """Characters at either end of a user's turn that tell prompts apart, from which length on it may be one."""
 
 
-def refined(scope: Scope, draft: Draft, turn: Turn) -> Answer | None:
+def refined(scope: remembered.Scope, draft: Draft, turn: remembered.Turn) -> remembered.Answer | None:
     """Return the answer that a request refines; then its own is judged, by the passages of both."""
     found = draft.found
     if turn.question is None or not found.contexts or found.source in (*TOOL_SOURCES, "explicit"):
@@ -86,19 +76,18 @@ def refined(scope: Scope, draft: Draft, turn: Turn) -> Answer | None:
     return None
 
 
-def chained(scope: Scope, answer: Answer, before: Answer | None) -> bool:
+def chained(scope: remembered.Scope, answer: remembered.Answer, before: remembered.Answer | None) -> bool:
     """Put an answer into its chain, behind the one that it refines; return whether a further step is to be expected."""
     if before is None:
         if answer.question is None or not answer.contexts or not answer.keys:
             return False
         root = scope.prompt(answer.keys[0])
-        answer.chain = Chain(answer.ended_at, root)
+        answer.chain = remembered.Chain(answer.ended_at, root)
         root.chains.append(answer.chain)
     else:
         answer.step = before.step + 1
         answer.chain = before.chain
-    chain = answer.chain
-    if chain is None or chain.root is None:
+    if (chain := answer.chain) is None or chain.root is None:
         return False
     chain.length, chain.at = max(chain.length, answer.step), answer.ended_at
     others = [other for other in chain.root.chains if other is not chain]
@@ -115,15 +104,17 @@ def _shown(draft: Draft) -> set[int]:
     roles = ("system", "developer", "user", *(("assistant",) if draft.kind == "refine" else ()))
     messages = (message for message in messages_as_sent(draft.exchange.request) if message.get("role") in roles)
     said = {
-        hash(piece) for message in messages for piece in pieces(text_of(message.get("content")), MOST_PROMPT_PIECES)
+        hash(piece)
+        for message in messages
+        for piece in remembered.pieces(text_of(message.get("content")), MOST_PROMPT_PIECES)
     }
-    return said - hashes((passage.text for passage in draft.found.contexts), MOST_PROMPT_PIECES)
+    return said - remembered.hashes((passage.text for passage in draft.found.contexts), MOST_PROMPT_PIECES)
 
 
 class IntermediateSteps:
     """Finds out which answers are steps, from one exchange after the other as their samples are made."""
 
-    def __init__(self, answers: RememberedAnswers) -> None:
+    def __init__(self, answers: remembered.RememberedAnswers) -> None:
         self._answers = answers
 
     def read(self, draft: Draft) -> None:
@@ -133,16 +124,14 @@ class IntermediateSteps:
             return
         self._answers.forget(exchange.started_at)
         scope, turn = self._answers.scope(exchange), _turn_of(draft)
-        before = refined(scope, draft, turn)
-        if before is None:
+        if (before := refined(scope, draft, turn)) is None:
             if draft.reason is not None:
                 return
             self._link(scope, draft, turn)
         else:
             # Its prompt holds the answer before, so it has another version each time.
             turn = turn._replace(version=None, edges=(), contexts=draft.found.contexts)
-        answer = self._answers.keep(scope, exchange, turn, draft)
-        if answer is None:
+        if (answer := self._answers.keep(scope, exchange, turn, draft)) is None:
             if before is not None and before.chain is not None:
                 before.chain.length = max(before.chain.length, before.step + 1)
             return
@@ -152,7 +141,7 @@ class IntermediateSteps:
         if (is_step or goes_on) and not (explicit is not None and explicit.contexts):
             draft.reason, draft.kind = "auxiliary", STEP
 
-    def _link(self, scope: Scope, draft: Draft, turn: Turn) -> None:
+    def _link(self, scope: remembered.Scope, draft: Draft, turn: remembered.Turn) -> None:
         """Look for earlier answers in what an exchange was given."""
         found, exchange = draft.found, draft.exchange
         if not found.contexts or not scope.others(turn.keys):
@@ -160,21 +149,20 @@ class IntermediateSteps:
         self._link_question(scope, draft, turn)
         if found.source in TOOL_SOURCES:
             return
-        seen = hashes((passage.text for passage in found.contexts), MOST_PIECES)
+        seen = remembered.hashes((passage.text for passage in found.contexts), MOST_PIECES)
         several = {id(one): one for key in seen if (one := scope.by_piece.get(key)) is not None}
         shown = [answer for answer in several.values() if answer.may_be_in(exchange) and answer.of_another(turn)]
-        shown = [answer for answer in shown if answer.comes_back(seen)]
-        if shown:
-            given = given_in(turn.own)
+        if shown := [answer for answer in shown if answer.comes_back(seen)]:
+            given = remembered.given_in(turn.own)
             shown = [answer for answer in shown if not _holds_any(given, answer.contexts[:_BESIDE])]
         if linked := _together(shown, turn):
             self._proved(scope, linked, _siblings(scope, linked), turn.keys)
 
-    def _link_question(self, scope: Scope, draft: Draft, turn: Turn) -> None:
+    def _link_question(self, scope: remembered.Scope, draft: Draft, turn: remembered.Turn) -> None:
         """Look for earlier answers with nothing retrieved that are the question of an exchange, or were asked it."""
         question, since = draft.found.question, draft.exchange.started_at - _AS_QUESTION_S
-        rewritten = scope.by_text.get(hash(plain(question))) if question else None
-        asked = list(scope.by_asked.get(hash(plain(question).casefold()), ())) if question else []
+        rewritten = scope.by_text.get(hash(remembered.plain(question))) if question else None
+        asked = list(scope.by_asked.get(hash(remembered.plain(question).casefold()), ())) if question else []
         for answer in asked if rewritten is None else (rewritten, *asked):
             if answer.contexts or answer.ended_at < since or not answer.may_be_in(draft.exchange):
                 continue
@@ -185,9 +173,9 @@ class IntermediateSteps:
 
     def _proved(
         self,
-        scope: Scope,
-        linked: Collection[Answer],
-        used: Iterable[Answer],
+        scope: remembered.Scope,
+        linked: Collection[remembered.Answer],
+        used: Iterable[remembered.Answer],
         by: Collection[str],
         share: float = _SHARE,
     ) -> None:
@@ -210,7 +198,7 @@ class IntermediateSteps:
                 prompt.is_step = True
                 self._correct(scope, key)
 
-    def _correct(self, scope: Scope, key: str) -> None:
+    def _correct(self, scope: remembered.Scope, key: str) -> None:
         """Make earlier answers of a prompt steps, as far as their samples are not made yet."""
         for answer in self._answers.latest(scope, _IN_MAKING):
             draft = answer.draft()
@@ -220,7 +208,7 @@ class IntermediateSteps:
                     draft.reason, draft.kind = "auxiliary", STEP
 
 
-def _count(scope: Scope, turn: Turn) -> bool:
+def _count(scope: remembered.Scope, turn: remembered.Turn) -> bool:
     """Count an answer of a prompt; return whether the prompt makes steps."""
     for key in turn.keys:
         prompt = scope.prompt(key)
@@ -240,7 +228,7 @@ def _holds_any(given: str, passages: Iterable[Context]) -> bool:
     )
 
 
-def _siblings(scope: Scope, linked: list[Answer]) -> list[Answer]:
+def _siblings(scope: remembered.Scope, linked: list[remembered.Answer]) -> list[remembered.Answer]:
     """Return answers and the others of their prompt to the same question: a chain may drop some."""
     questions = {answer.question for answer in linked if answer.question is not None}
     keys = {key for answer in linked for key in answer.keys}
@@ -248,9 +236,9 @@ def _siblings(scope: Scope, linked: list[Answer]) -> list[Answer]:
     return [*linked, *(answer for answer in alike if not keys.isdisjoint(answer.keys))]
 
 
-def _together(shown: Sequence[Answer], turn: Turn) -> list[Answer]:
+def _together(shown: Sequence[remembered.Answer], turn: remembered.Turn) -> list[remembered.Answer]:
     """Return the answers that a request shows with others of their prompt, to one question if that is known."""
-    found: dict[int, Answer] = {}
+    found: dict[int, remembered.Answer] = {}
     for key in {key for answer in shown for key in answer.keys if key not in turn.keys}:
         together = [answer for answer in shown if key in answer.keys]
         asked = {answer.question for answer in together if answer.question is not None}
@@ -259,7 +247,7 @@ def _together(shown: Sequence[Answer], turn: Turn) -> list[Answer]:
     return list(found.values())
 
 
-def _turn_of(draft: Draft) -> Turn:
+def _turn_of(draft: Draft) -> remembered.Turn:
     found, version = draft.found, draft.more.get("prompt")
     text = last_user_text(draft.exchange.request) or ""
     systems = system_texts(draft.exchange.request)
@@ -269,7 +257,7 @@ def _turn_of(draft: Draft) -> Turn:
         edges = (f"{hash((system, text[:_EDGE]))}:", f":{hash((system, text[-_EDGE:]))}")
     if found.source == "none":
         # Its version is of the system's texts only, if it has any.
-        return Turn(None if edges else version, edges, None, (text, *systems), ())
-    question = hash(plain(found.question).casefold()) if found.question else None
+        return remembered.Turn(None if edges else version, edges, None, (text, *systems), ())
+    question = hash(remembered.plain(found.question).casefold()) if found.question else None
     own = (text, *systems, *(passage.text for passage in found.contexts))
-    return Turn(version, edges, question, own, found.contexts)
+    return remembered.Turn(version, edges, question, own, found.contexts)

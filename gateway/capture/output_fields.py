@@ -150,8 +150,7 @@ def by_schema(body: dict[str, Any], route: str) -> str | None:
 def verdict_of_schema(schema: dict[str, Any]) -> Verdict | None:
     """Return what the fields of a JSON schema say, those within where there is only one around them."""
     fields = [_field(name, about) for name, about in _properties(schema).items()]
-    found = verdict_of(fields)
-    if found is not None or len(fields) != 1:
+    if (found := verdict_of(fields)) is not None or len(fields) != 1:
         return found
     inner = next(iter(_properties(schema).values()))
     inner = _referred(inner, schema)
@@ -160,8 +159,7 @@ def verdict_of_schema(schema: dict[str, Any]) -> Verdict | None:
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, Any]:
-    found = schema.get("properties")
-    if not isinstance(found, dict):
+    if not isinstance(found := schema.get("properties"), dict):
         return {}
     return {name: about if isinstance(about, dict) else {} for name, about in islice(found.items(), MOST_FIELDS)}
 

@@ -65,8 +65,7 @@ def _answer_in(call: Call, request: Request) -> str | None:
 
 def _is_prose(key: str, text: str) -> bool:
     """Whether a text states something: it has sentences, and its field is none of an auxiliary call, or of reasons."""
-    row = row_of(key)
-    if (row is not None and row.kind != "answer") or normal(key) in table().beside:
+    if ((row := row_of(key)) is not None and row.kind != "answer") or normal(key) in table().beside:
         return False
     return len(text.encode()) >= _LEAST_PROSE and _END_OF_SENTENCE.search(text) is not None
 
@@ -76,8 +75,7 @@ def _ends_the_turn(request: Request, about: dict[str, Any], name: str) -> bool:
     ended = went_on = 0
     pending = False
     for message in messages_of(request):
-        role = message.get("role")
-        if role in ("user", "assistant"):
+        if (role := message.get("role")) in ("user", "assistant"):
             ended, went_on = ended + (pending and role == "user"), went_on + (pending and role == "assistant")
             pending = any(normal(call.name) == name for call in calls_of(message))
     if ended or went_on:

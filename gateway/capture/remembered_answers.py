@@ -95,8 +95,7 @@ def _pieces(text: str) -> Iterator[str]:
             text = text.replace(mark, "\n")
     for part in text.split("\n"):
         if len(part) >= LEAST_PIECE:
-            piece = part.strip(_MARKS)
-            if "  " in piece:
+            if "  " in (piece := part.strip(_MARKS)):
                 piece = " ".join(piece.split())
             if len(piece) >= LEAST_PIECE:
                 yield piece
@@ -162,8 +161,7 @@ class Answer:
     )
 
     def __init__(self, exchange: Exchange, turn: Turn, draft: Draft, text: str) -> None:
-        said = pieces(text, MOST_PIECES)
-        self.pieces = {hash(piece): piece for piece in said}
+        self.pieces = {hash(piece): piece for piece in pieces(text, MOST_PIECES)}
         self.version = turn.version
         self.keys, self.question, self.own, self.contexts = turn.keys, turn.question, turn.own, turn.contexts
         self.asked = () if turn.contexts else asked_in(turn.own[0])
@@ -280,8 +278,7 @@ class RememberedAnswers:
 
     def keep(self, scope: Scope, exchange: Exchange, turn: Turn, draft: Draft) -> Answer | None:
         """Remember an answer; None for one that could not be found again."""
-        text = exchange.response.text
-        if len(text) > LONGEST_ANSWER:
+        if len(text := exchange.response.text) > LONGEST_ANSWER:
             return None
         text = said_in(text)
         answer, whole = Answer(exchange, turn, draft, text), hash(plain(text))

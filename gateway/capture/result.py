@@ -138,8 +138,7 @@ def _completed(one: _Progress) -> CaptureResult:
             unreadable=_reason(one.error) if one.summary is None else None,
             read_s=one.read_s,
         )
-    sample = one.draft.sample
-    if sample is None:
+    if (sample := one.draft.sample) is None:
         summary = replace(one.summary, conversation=one.draft.more["conversation"])
     else:
         summary = replace(one.summary, conversation=sample.session, prompt=sample.prompt)

@@ -29,11 +29,9 @@ def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | N
         if any(any(private(text)) for text in (how.words, *how.header, *how.trailer)):
             return None
         for place in range(len(literals) - 1, -1, -1):
-            spans = list(private(literals[place]))
-            if not spans:
+            if not (spans := list(private(literals[place]))):
                 continue
-            pieces = _around(literals[place], spans)
-            if not all(pieces):
+            if not all(pieces := _around(literals[place], spans)):
                 return None
             literals[place : place + 1] = pieces
             slots[place:place] = ["other"] * (len(pieces) - 1)

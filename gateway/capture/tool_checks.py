@@ -27,8 +27,7 @@ _EMPTY_WORDS = frozenset(
 
 def tool_checks(exchange: Exchange) -> ToolChecks | None:
     """Return what the tools of an exchange show; None for one without tools."""
-    offered = dict(_tools(exchange.request.body))
-    if not offered and not exchange.response.tool_calls:
+    if not (offered := dict(_tools(exchange.request.body))) and not exchange.response.tool_calls:
         return None
     dialogue = Dialogue(exchange)
     results = [_is_empty(text) for text in dialogue.results(_MOST_RESULTS)]
@@ -53,8 +52,7 @@ def _tools(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         kind = tool.get("type")
         inner = tool.get(kind) if isinstance(kind, str) else None
         about = inner if isinstance(inner, dict) else tool
-        name = about.get("name", kind)
-        if isinstance(name, str):
+        if isinstance(name := about.get("name", kind), str):
             yield name, about.get("parameters", about.get("input_schema"))
 
 
@@ -93,12 +91,9 @@ def _key(call: Call) -> tuple[str, bytes] | None:
 
 
 def _is_empty(text: str) -> bool:
-    text = text.strip()
-    if len(text) > _LONGEST_EMPTY:
+    if len(text := text.strip()) > _LONGEST_EMPTY:
         return False
-    if text.lower().rstrip(".!") in _EMPTY_WORDS:
-        return True
-    return text[0] in "[{" and _holds_nothing(decoded(text))
+    return text.lower().rstrip(".!") in _EMPTY_WORDS or (text[0] in "[{" and _holds_nothing(decoded(text)))
 
 
 def _holds_nothing(value: Any) -> bool:

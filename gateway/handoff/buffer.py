@@ -6,25 +6,117 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from time import perf_counter
+from typing import NamedTuple, Protocol
 
+from gateway.capture import result
+from gateway.capture.exchange_reader import Decision
+from gateway.capture.result import CaptureResult, Decoder
 from gateway.handoff.backpressure import EVERY_S, QueueMonitor, capture_factor
 from gateway.handoff.observer import CaptureObserver
-from gateway.handoff.pipeline import QueueSink, Reader, SampleMaker, Selector
-from gateway.handoff.sampler_client import SamplerClient
+from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gateway.telemetry.metrics import Instruments
-from gaugeway.exchange import Explicit, Recording
+from gaugeway.exchange import GENERATION_ROUTES, Explicit, Recording
 from gaugeway.records import Sample
 from gaugeway.runtime.label_cap import OVERFLOW
-from gaugeway.runtime.retry import Backoff, Capacity, RetryBuffer
+from gaugeway.runtime.logs import Outage
+from gaugeway.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
 from gaugeway.runtime.tasks import spawn
+from gaugeway.storage.engines.failures import reason_of, refused
 from gaugeway.storage.queues import Queue
+
+_log = logging.getLogger("gaugeway.handoff")
+_TOO_LARGE = 413
+
+
+class Reader(Decoder, Protocol):
+    """Makes capture decisions and decodes recordings."""
+
+    def decide(self, recording: Recording) -> Decision:
+        """Decide whether the exchange becomes a sample, without decoding a body."""
+
+
+class Selector:
+    """Selects the recordings that become samples; all others are decoded here, if at all, and counted."""
+
+    def __init__(self, reader: Reader, observer: CaptureObserver) -> None:
+        self.reader = reader
+        self._observer = observer
+
+    def select(self, recording: Recording) -> bool:
+        """Whether a recording becomes a sample. What is not captured is decoded in this process, not in the sampler
+        process: it is cheap without extraction and redaction, and back-pressure must relieve the sampler process.
+        """
+        started = perf_counter()
+        if recording.explicit is not None and recording.explicit.dropped_tags:
+            self._observer.instruments.tags_dropped(recording.explicit.dropped_tags)
+        outcome: str | None = None
+        if recording.route in GENERATION_ROUTES:
+            rejected = recording.ending == "rejected"
+            if recording.too_large or (rejected and recording.status == _TOO_LARGE):
+                outcome = "too_large"
+            elif rejected:  # there is no answer to judge, and unauthorised requests must not fill the queue
+                outcome = "rejected"
+            else:
+                if (decision := self.reader.decide(recording)) != "captured":
+                    self._observer.decoded(recording, result.summarise(self.reader, recording), decision)
+                return decision == "captured"
+        self._observer.not_decoded(recording, outcome)
+        self._observer.instruments.capture_seconds(perf_counter() - started)
+        return False
+
+
+class SampleMaker:
+    """Decodes recordings and makes their samples: in the sampler process, or in a thread while that is unavailable."""
+
+    def __init__(self, reader: Reader, sampler: SamplerClient | None) -> None:
+        self.reader = reader
+        self._sampler = sampler
+        self._outage = Outage(_log)
+
+    async def results(self, recordings: Sequence[Recording]) -> Sequence[CaptureResult]:
+        """Return the result of each recording."""
+        if self._sampler is not None:
+            try:
+                results = await self._sampler.capture(recordings)
+            except SamplerClientError as error:
+                self._outage.begin("the sampler process does not respond (%s): the gateway makes the samples", error)
+            else:
+                self._outage.end("the sampler process responds again")
+                return results
+        return await asyncio.to_thread(lambda: [result.capture(self.reader, recording) for recording in recordings])
+
+
+class QueueSink(Sink[Sample]):
+    """Puts samples into the queue, and counts each when it is there or lost."""
+
+    def __init__(self, queue: Queue, observer: CaptureObserver) -> None:
+        self._queue = queue
+        self._instruments = observer.instruments
+
+    async def send(self, items: Sequence[Sample]) -> None:
+        await self._queue.put(items)
+
+    def refuses(self, error: Exception) -> bool:
+        return refused(error)
+
+    def sent(self, item: Sample) -> None:
+        self._instruments.captured(item)
+
+    def dropped(self, item: Sample, error: Exception | None) -> None:
+        self._instruments.outcome(item.app, "error")
+        if error is not None:
+            _log.warning("the queue refused exchange %s, dropping it: %s", item.id, reason_of(error))
+
+    def failed(self, count: int, error: Exception) -> None:
+        self._instruments.hand_off_failed()
+        _log.warning("the queue rejected %d samples, retrying: %s: %s", count, type(error).__name__, error)
+
 
 MAX_OVERFLOWN = 1000
 """Kinds of requests that found no room, until they are counted; the apps of all others count as `_other`."""
 _BATCH_MIN, _BATCH_MAX, _BATCH_BYTES = 16, 200, 16 * 1024  # internal bound: size of a batch
-_log = logging.getLogger("gaugeway.handoff")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0  # internal bound: time between our own attempts
 _COUNTED_AT_ONCE = 16
 _SAMPLER_SHARE = 0.4
@@ -236,8 +328,7 @@ class CaptureBuffer:
         factor = capture_factor(max(self._queue_monitor.utilisation, self._utilisation()))
         self._observer.instruments.capture_factor.set(factor)
         self._intake.take()
-        batch = self._intake.batch
-        if not batch:
+        if not (batch := self._intake.batch):
             return
         for recording in batch:
             recording.pressure = factor
@@ -253,9 +344,9 @@ class CaptureBuffer:
     async def _make(self) -> None:
         self._selected.take()
         batch = self._selected.batch
-        for number, result in enumerate(await self._maker.results(list(batch)), 1):
+        for number, made in enumerate(await self._maker.results(list(batch)), 1):
             recording = batch.popleft()
-            sample = self._observer.priced(result) if self._observer.decoded(recording, result) else None
+            sample = self._observer.priced(made) if self._observer.decoded(recording, made) else None
             if sample is not None:
                 self._on_sample(recording, sample)
                 self._samples.add(sample, recording.size)

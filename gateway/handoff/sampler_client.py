@@ -164,8 +164,7 @@ class SamplerClient:
 
     def _load(self, pipe: asyncio.StreamWriter) -> None:
         """Send the templates if other gateways have changed them."""
-        templates = self._templates
-        if templates is not None and self._revision != templates.revision:
+        if (templates := self._templates) is not None and self._revision != templates.revision:
             self._revision = templates.revision
             pipe.write(framed(Load(templates.known())))
 

@@ -55,8 +55,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until the gateway closes the pipe; `ready` is called before the first batch is read."""
-    first = next_frame(source.read)
-    if first is None:
+    if (first := next_frame(source.read)) is None:
         return
     setup = msgspec.msgpack.decode(first, type=Setup)
     events: list[TemplateEvent] = []

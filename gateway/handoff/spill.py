@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from gateway.handoff.backpressure import SHEDS_AT
-from gaugeway.records import Sample, Supplement
+from gaugeway.records import Sample
 from gaugeway.runtime.logs import Outage
 from gaugeway.runtime.retry import Backoff
 from gaugeway.runtime.tasks import spawn
@@ -61,6 +61,8 @@ class Spill:
         self._count = count
         self._after_s = after_s
         self._draw = draw
+        self.lease, self.renew, self.ack, self.set_aside = queue.lease, queue.renew, queue.ack, queue.set_aside
+        self.supply, self.take, self.ack_supplies = queue.supply, queue.take, queue.ack_supplies
         self._failing_since: float | None = None
         self._outage = Outage(_log)
         self._undrained = Outage(_log)
@@ -105,27 +107,6 @@ class Spill:
             return kept
         return replace(depth, fill=max(depth.fill, kept.fill))
 
-    async def lease(self, limit: int) -> Sequence[Lease]:
-        return await self._queue.lease(limit)
-
-    async def renew(self, sample_ids: Sequence[str]) -> None:
-        await self._queue.renew(sample_ids)
-
-    async def ack(self, sample_ids: Sequence[str]) -> None:
-        await self._queue.ack(sample_ids)
-
-    async def supply(self, supplements: Sequence[Supplement]) -> None:
-        await self._queue.supply(supplements)
-
-    async def take(self, limit: int) -> Sequence[Supplement]:
-        return await self._queue.take(limit)
-
-    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
-        await self._queue.ack_supplies(supplement_ids)
-
-    async def set_aside(self, sample_id: str, reason: str) -> None:
-        await self._queue.set_aside(sample_id, reason)
-
     async def prune(self, before: float) -> int:
         return await self._file.prune(before) + await self._queue.prune(before)
 
@@ -148,8 +129,7 @@ class Spill:
         """
         if (await self._queue.depth()).fill >= SHEDS_AT:
             return 0
-        leases = await self._file.lease(limit)
-        if leases:
+        if leases := await self._file.lease(limit):
             try:
                 await self._queue.put([lease.sample for lease in leases])
             except Exception as error:

@@ -32,8 +32,7 @@ def decode(body: bytes, content_encoding: str, limit: int) -> bytes:
     A truncated body gives what could be decoded. Raises EncodingError when there are too many codings, one is unknown,
     the bytes are not of that coding, or more than `limit` bytes come out.
     """
-    codings = content_encoding.split(",", MOST_CODINGS)
-    if len(codings) > MOST_CODINGS:
+    if len(codings := content_encoding.split(",", MOST_CODINGS)) > MOST_CODINGS:
         raise EncodingError("too_many_codings", f"more than {MOST_CODINGS} content-codings")
     for coding in reversed([name.strip().lower() for name in codings]):
         if coding in ("identity", ""):

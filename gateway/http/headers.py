@@ -111,8 +111,7 @@ def for_upstream(
         traceparent is not None and b"traceparent",
     )
     for header in headers:
-        name = header[0]
-        if name in dropped:
+        if (name := header[0]) in dropped:
             if name == b"connection" and header[1] != b"keep-alive":
                 hop.append(header[1])
             chunked = chunked or name == b"transfer-encoding"
@@ -161,5 +160,4 @@ def connection_tokens(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes
 
 
 def _tokens(value: bytes) -> frozenset[bytes]:
-    named = frozenset(token.strip().lower() for token in value.split(b","))
-    return named - _HARMLESS
+    return frozenset(token.strip().lower() for token in value.split(b",")) - _HARMLESS

@@ -24,8 +24,7 @@ class JsonCursor:
     def window_end(self, size: int = WINDOW_BYTES) -> int:
         """Return where the next window ends: not between a backslash and what it escapes."""
         body, start = self.body, self.position
-        end = min(start + size, len(body))
-        if body.endswith(b"\\", start, end):
+        if body.endswith(b"\\", start, (end := min(start + size, len(body)))):
             window = body[start:end]
             end += (len(window) - len(window.rstrip(b"\\"))) % 2
         return min(end, len(body))

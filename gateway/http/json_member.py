@@ -142,8 +142,7 @@ class _Scan(JsonCursor):
 
     def _member(self, name: int, start: int) -> Generator[None, None, None]:
         """Take out the member whose name stands at `name`, and whose value begins at `start` or behind blanks there."""
-        body = self.body
-        if len(body) > MAX_BODY_BYTES:
+        if len(body := self.body) > MAX_BODY_BYTES:
             raise _too_large(f"The key is only read from bodies of up to {MAX_BODY_BYTES} bytes")
         first = yield from self._before_blanks(name)
         start = yield from self._behind_blanks(start)
@@ -206,8 +205,7 @@ class _Scan(JsonCursor):
     def _before_blanks(self, position: int) -> Generator[None, None, int]:
         while position:
             start = max(position - WINDOW_BYTES, 0)
-            position = start + len(self.body[start:position].rstrip(_BLANKS))
-            if position > start:
+            if (position := start + len(self.body[start:position].rstrip(_BLANKS))) > start:
                 break
             yield
         return position
@@ -217,8 +215,7 @@ def _end_of_value(text: bytes, level: int, *, inside: bool) -> int | None:
     """Return where the value that begins in or before `text` ends; None when it goes on. Raises Rejection."""
     opened = level > 0
     for mark in _MARK.finditer(text):
-        character = mark[0]
-        if character == b'"':
+        if (character := mark[0]) == b'"':
             inside = not inside
         elif inside:
             continue

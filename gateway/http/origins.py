@@ -90,8 +90,7 @@ class OriginPolicy:
         if refuse and (rejection := self._rejection(headers)) is not None:
             await _answer(send, rejection.status, [(b"content-type", b"application/json")], body_of(rejection))
             return None
-        origin = next(iter(_values(headers, b"origin")), None)
-        if origin is None or not self.allows(origin):
+        if (origin := next(iter(_values(headers, b"origin")), None)) is None or not self.allows(origin):
             return send
         if request["method"] == "OPTIONS" and (method := _values(headers, b"access-control-request-method")):
             await _answer_preflight(send, origin, method[0], headers)

@@ -25,8 +25,7 @@ class _Texts:
 
     def pieces_of(self, target: dict[str, Any], key: str) -> list[str]:
         """Return the pieces of the text under `key` of `target`, to append to."""
-        kept = self._pieces.get((id(target), key))
-        if kept is None:
+        if (kept := self._pieces.get((id(target), key))) is None:
             kept = self._pieces[id(target), key] = (target, [str(target.get(key) or "")])
             target[key] = ""
         return kept[1]
@@ -73,8 +72,7 @@ def _fold_choices(stream: bytes, chunks: Sequence[bytes], objects: Objects) -> d
     texts.join()
     folded["choices"] = [{"index": index, **choice} for index, choice in sorted(choices.items())]
     for choice in folded["choices"]:
-        calls = choice.get("message", {}).get("tool_calls")
-        if isinstance(calls, _Calls):
+        if isinstance((calls := choice.get("message", {}).get("tool_calls")), _Calls):
             choice["message"]["tool_calls"] = calls.in_order()
     return folded
 
@@ -192,8 +190,7 @@ def _fold_response_deltas(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     for event in events:
         if isinstance(event.get("response"), dict):
             latest, failed = event["response"], {}
-        kind = event.get("type")
-        if kind == "error":
+        if (kind := event.get("type")) == "error":
             failed = {"status": "failed", "error": event}
         elif kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
             part = _index(event.get("output_index")), _index(event.get("content_index"))
@@ -236,8 +233,7 @@ def _fold_messages(stream: bytes, chunks: Sequence[bytes], objects: Objects) -> 
 
 def _take_input(block: dict[str, Any]) -> None:
     """Put the arguments of a call, which came as pieces of JSON, where a message without a stream has them."""
-    said = block.pop("partial_json", None)
-    if not isinstance(said, str) or not said:
+    if not isinstance(said := block.pop("partial_json", None), str) or not said:
         return
     try:
         block["input"] = msgspec.json.decode(said.encode("utf-8", "surrogatepass"))

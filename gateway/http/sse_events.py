@@ -63,8 +63,7 @@ class Events:
             event, self._at = self._plain[self._at : end], end + 2
             if event.startswith(b"data: ") and b"\n" not in event:
                 return event[6:]
-            lines = [line for line in event.split(b"\n") if line.startswith(b"data:")]
-            if lines:
+            if lines := [line for line in event.split(b"\n") if line.startswith(b"data:")]:
                 return b"\n".join(line[6:] if line.startswith(b"data: ") else line[5:] for line in lines)
         raise StopIteration
 

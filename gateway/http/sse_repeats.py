@@ -87,12 +87,10 @@ class RepeatedEvents:
         fraction of the time of looking for what stands between two texts.
         """
         between = self._tail + b"\n\n" + begin
-        end = stream.rfind(between)
-        if end < 0:
+        if (end := stream.rfind(between)) < 0:
             return [], stream
         end += len(self._tail)
-        text = itemgetter(slice(len(begin), -len(self._tail)))
-        pieces = list(map(text, stream[:end].split(b"\n")[::2]))
+        pieces = list(map(itemgetter(slice(len(begin), -len(self._tail))), stream[:end].split(b"\n")[::2]))
         if begin + between.join(pieces) + self._tail != stream[:end]:
             return [], stream
         return pieces, stream[end + 2 :]

@@ -77,8 +77,7 @@ class Target(Struct, frozen=True, kw_only=True):
         >>> Target.parse("http://localhost:11434").join(b"/v1/models", b"")
         b'/v1/models'
         """
-        base = self.path.encode()
-        if base and raw_path.startswith(b"/v1/"):
+        if (base := self.path.encode()) and raw_path.startswith(b"/v1/"):
             path = base + raw_path[3:]
         elif base.endswith(b"/openai") and raw_path.startswith(b"/openai/"):
             path = base + raw_path[7:]
@@ -107,13 +106,11 @@ def check_target(method: str, raw_path: bytes) -> None:
 
 def _check_unusual(path: bytes) -> None:
     if len(path) > MAX_ESCAPED_PATH_BYTES:
-        message = f"A path with escapes may have {MAX_ESCAPED_PATH_BYTES} bytes."
-        raise Rejection(414, "uri_too_long", message)
+        raise Rejection(414, "uri_too_long", f"A path with escapes may have {MAX_ESCAPED_PATH_BYTES} bytes.")
     for _ in range(MOST_DECODINGS):
         if _OVERLONG.search(path) or any(map(_is_dots, _SEPARATORS.split(path))):
             break
-        decoded = unquote_to_bytes(_UNICODE_ESCAPE.sub(rb"%\1", path))
-        if decoded == path:
+        if (decoded := unquote_to_bytes(_UNICODE_ESCAPE.sub(rb"%\1", path))) == path:
             return
         path = decoded
     raise Rejection(400, "invalid_path", "The path contains a dot segment ('..') or is percent-encoded too often.")

@@ -135,8 +135,7 @@ class Cache:
         entry = self._entries.get(key.digest) if key.lookup else None
         if entry is None:
             return None
-        age_s = now - entry.stored_at
-        if age_s >= self._ttl_s:
+        if (age_s := now - entry.stored_at) >= self._ttl_s:
             del self._entries[key.digest]
             return None
         response = entry.response
@@ -201,8 +200,7 @@ def _may_be_kept(headers: Headers) -> bool:
     if not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in headers):
         return False
     for name, value in headers:
-        lower = name.lower()
-        if lower in (b"set-cookie", b"set-cookie2"):
+        if (lower := name.lower()) in (b"set-cookie", b"set-cookie2"):
             return False
         if lower == b"vary" and any(_is_left_out(word.strip().lower()) for word in value.split(b",")):
             return False

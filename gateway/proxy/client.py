@@ -74,8 +74,7 @@ class AsgiClient:
         message: Any = await self._receive()
         if message["type"] != "http.request":
             return None
-        more = message.get("more_body", False)
-        if not more:
+        if not (more := message.get("more_body", False)):
             self._body_read.set()
         return message.get("body", b""), more
 

@@ -112,12 +112,10 @@ class DirectExchange(Exchange):
         if proxy.cache is not None and proxy.cache.serves(recording.app):
             return False
         attempts = proxy.router.begin(self._outgoing)
-        pool = attempts.link.pool
-        if pool is None:
+        if (pool := attempts.link.pool) is None:
             return False
         request = attempts.request()
-        connection = pool.reused(request.origin, self._loop.time())
-        if connection is None:
+        if (connection := pool.reused(request.origin, self._loop.time())) is None:
             return False
         admitted = False
         try:

@@ -9,12 +9,11 @@ from asyncio import CancelledError
 from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from gateway.http.errors import Rejection, too_large
+from gateway.http.errors import Rejection, body_of, too_large
 from gateway.http.headers import for_client
 from gateway.proxy import stream_usage
 from gateway.proxy.cache import MISS, Cached, CacheKey, CacheRecorder
 from gateway.proxy.client import Client, ClientDisconnected, TookTooLong
-from gateway.proxy.refusals import internal, response_of, shutting_down, too_slow, unreachable
 from gateway.proxy.request import Body, Head
 from gateway.upstreams import UpstreamError, UpstreamResponse
 from gaugeway.exchange import GENERATION_ROUTES, Headers, Recording
@@ -23,6 +22,44 @@ if TYPE_CHECKING:
     from gateway.access.accounting import Bill
     from gateway.proxy.handler import Proxy
     from gateway.upstreams.router import Attempts, Outgoing
+
+
+def too_slow() -> Rejection:
+    """Return the 504 for a response that was not complete within `gateway.total_timeout_s`."""
+    return Rejection(
+        504, "upstream_timeout", "Gaugeway: the upstream did not finish in time (gateway.total_timeout_s)."
+    )
+
+
+def shutting_down() -> Rejection:
+    """Return the 503 for a request that was not answered by the end of the drain period."""
+    message = "Gaugeway: shutting down; the request was not completed in time. Send it again."
+    return Rejection(503, "shutting_down", message, headers=((b"retry-after", b"1"),))
+
+
+def unreachable(error: UpstreamError) -> Rejection:
+    """Return the 504 or 502 for a request that no upstream answered."""
+    if error.kind in ("timeout", "connect_timeout"):
+        return Rejection(504, "upstream_timeout", f"Gaugeway: {error.detail}.")
+    return Rejection(502, "upstream_unreachable", f"Gaugeway: {error.detail}.")
+
+
+def internal(defect: str) -> Rejection:
+    """Return the 500 for a defect of the gateway's."""
+    return Rejection(500, "internal_error", f"Gaugeway: the request could not be passed on ({defect}).")
+
+
+def response_of(rejection: Rejection, exchange_id: str) -> tuple[Headers, bytes]:
+    """Return the headers and the body of the response to a refused request."""
+    body = body_of(rejection)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-gaugeway-exchange-id", exchange_id.encode()),
+        *rejection.headers,
+    ]
+    return headers, body
+
 
 LARGE_BYTES = 256 * 1024
 """A larger body is scanned for our member in slices, between which other requests are served."""
@@ -129,8 +166,7 @@ class Exchange:
         """Yield the body as it arrives. Raises Rejection if it is too large, ClientDisconnected if it breaks off."""
         more = True
         while more:
-            received = await self._client.receive()
-            if received is None:
+            if (received := await self._client.receive()) is None:
                 raise ClientDisconnected
             chunk, more = received
             self._received += len(chunk)
@@ -160,8 +196,7 @@ class Exchange:
         if self._bill is not None:
             await proxy.admit(self._head, self._bill, recording)
         recording.request_overhead_s = time.perf_counter() - self._body_at
-        key = proxy.cache_key(outgoing, self._asked, recording)
-        if key is None or proxy.cache is None:
+        if (key := proxy.cache_key(outgoing, self._asked, recording)) is None or proxy.cache is None:
             await self._from_upstream()
         elif (cached := proxy.cache.lookup(key, time.monotonic())) is not None:
             await self._replay(cached)
@@ -193,8 +228,7 @@ class Exchange:
 
     def limit_total(self) -> None:
         """Start the timer of the whole exchange, where there is a limit."""
-        limit_s = self._proxy.limits.total_s
-        if limit_s is not None and self._total_timer is None:
+        if (limit_s := self._proxy.limits.total_s) is not None and self._total_timer is None:
             self._total_timer = asyncio.get_running_loop().call_later(limit_s, self.stop, TookTooLong())
 
     def leave(self) -> None:

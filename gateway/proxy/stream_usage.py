@@ -53,8 +53,7 @@ def ask_for_usage(body: bytes) -> bytes | None:
         said = _read_body(body)
         if not said.stream:
             return None
-        options = bytes(said.stream_options)
-        if not options:
+        if not (options := bytes(said.stream_options)):
             start = body.index(b"{") + 1
             return b'%b"%b":%b,%b' % (body[:start], _NAME.encode(), _OPTIONS, body[start:])
         asked = _asking(options)
@@ -67,8 +66,7 @@ def _asking(options: bytes) -> bytes | None:
     """Return the value of `stream_options` with `include_usage`, None when it stays; raises what decoding does."""
     if options == b"null":
         return _OPTIONS
-    members = _read_members(options)
-    if _ASKED not in members:
+    if _ASKED not in (members := _read_members(options)):
         return b"{%b%b%b" % (_TRUE, b"," if members else b"", options[1:])
     asked = bytes(members[_ASKED])
     return _replaced(options, _ASKED, asked, b"true") if asked in (b"false", b"null") else None
@@ -80,9 +78,7 @@ def _replaced(body: bytes, name: str, value: bytes, new: bytes) -> bytes | None:
         starts = list(value_starts(body, name, MOST_MENTIONS))
     except ValueError:
         return None
-    if len(starts) != 1:
-        return None
-    return body[: starts[0]] + new + body[starts[0] + len(value) :]
+    return None if len(starts) != 1 else body[: starts[0]] + new + body[starts[0] + len(value) :]
 
 
 class HideUsage:

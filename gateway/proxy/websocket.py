@@ -113,8 +113,7 @@ class Realtime:
         headers, raw_path = recording.request_headers, _raw_path(scope)
         if gate.needs_key:
             recording.request_headers = without_credentials(headers)
-        key = gate.identify(headers)
-        if key is not None:
+        if (key := gate.identify(headers)) is not None:
             recording.explicit = Explicit(app=key.app)
         if restricted := is_restricted(key):
             assert key is not None  # noqa: S101 - for the type checker
@@ -162,8 +161,7 @@ class Realtime:
             if upstream.response is not None and (ids := upstream_exchange_ids(_raw(upstream.response))):
                 ours.append((b"x-gaugeway-upstream-exchange-id", ids))
             await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": ours})
-            messages = _ClientMessages(receive, scope.get(SOCKET))
-            await self._converse(upstream, messages, send, session)
+            await self._converse(upstream, _ClientMessages(receive, scope.get(SOCKET)), send, session)
         except Rejection as rejection:
             recording.ending = "rejected"
             await self._close(send, _POLICY, rejection.message)

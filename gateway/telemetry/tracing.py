@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gaugeway.data_files import table
 from gaugeway.exchange import DECISION_ROUTES, ExchangeSummary, Trace
 from gaugeway.records import Usage
 from gaugeway.runtime import otlp_exporters
@@ -26,16 +27,7 @@ _PROVIDER_OF = {"messages": "anthropic", "systemone": "typesafe"}
 _MAX_ATTRIBUTE = 1000
 _INT64 = 2**63
 _API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
-_PROVIDERS = {
-    "azure.ai.openai": "azure",
-    "azure.ai.inference": "azure",
-    "aws.bedrock": "aws",
-    "gcp.gemini": "google",
-    "gcp.vertex_ai": "google",
-    "gcp.gen_ai": "google",
-    "mistral_ai": "mistralai",
-    "x_ai": "xai",
-}
+_PROVIDERS: Mapping[str, str] = table("gateway.telemetry", "providers.toml")
 """OpenTelemetry's names of providers -> OpenInference's, where they differ."""
 _OPENAI = frozenset({"openai", "azure.ai.openai"})
 """Providers whose spans have attributes of the namespace `openai`."""
@@ -66,8 +58,7 @@ class OwnSpans:
 
     def begin(self, traceparent: bytes | None) -> tuple[Trace | None, bytes | None]:
         """Draw the span's ids for the upstream's traceparent; the span is built when the exchange is complete."""
-        parsed = parse_traceparent(traceparent)
-        trace_id, parent_id, sampled = parsed or (os.urandom(16).hex(), None, True)
+        trace_id, parent_id, sampled = parse_traceparent(traceparent) or (os.urandom(16).hex(), None, True)
         trace = Trace(trace_id, os.urandom(8).hex(), parent_id, sampled)
         outgoing = f"00-{trace.trace_id}-{trace.span_id}-{'01' if sampled else '00'}".encode()
         return trace, outgoing if self._propagate else None
@@ -181,8 +172,7 @@ def batch_processor(settings: Telemetry) -> SpanProcessor | None:
 
     What the SDK does not accept in the environment is a warning.
     """
-    endpoint = settings.otlp_endpoint
-    if endpoint is None:
+    if (endpoint := settings.otlp_endpoint) is None:
         return None
 
     def build() -> SpanProcessor:

@@ -110,11 +110,9 @@ class Connection(asyncio.Protocol):
 
         Raises StaleError when the connection is not usable any more, UpstreamError when the headers misframe the body.
         """
-        body = request.body
-        if not isinstance(body, bytes):
+        if not isinstance(body := request.body, bytes):
             raise TypeError("a streamed body needs `exchange`")
-        length = _announced_length(request)
-        if length not in (None, len(body)):
+        if (length := _announced_length(request)) not in (None, len(body)):
             raise _misframed()
         self._begin(request.method, receiver)
         self._write_whole(_head_lines(request), body, length)
@@ -224,8 +222,7 @@ class Connection(asyncio.Protocol):
                     raw.setsockopt(*option)
 
     def data_received(self, data: bytes) -> None:
-        response = self._response
-        if response is None:
+        if (response := self._response) is None:
             self.abort()
             return
         self._barren_bytes += len(data)
@@ -296,11 +293,9 @@ class Connection(asyncio.Protocol):
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        response = self._response
-        if response is None or self._in_body:
+        if (response := self._response) is None or self._in_body:
             return
-        status = self._parser.get_status_code()
-        if not _LOWEST_STATUS <= status <= HIGHEST_STATUS:
+        if not _LOWEST_STATUS <= (status := self._parser.get_status_code()) <= HIGHEST_STATUS:
             self._fail(bad_status(status))
             return
         if status < _FIRST_FINAL:
@@ -326,8 +321,7 @@ class Connection(asyncio.Protocol):
             self._finish(response)
 
     def on_body(self, data: bytes) -> None:
-        response = self._response
-        if response is None or not self._in_body:
+        if (response := self._response) is None or not self._in_body:
             self._keep_alive = False
             return
         self._barren_bytes = 0

@@ -103,8 +103,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             return None
         backoff = chance() * delay_s(retry, first_s=self.backoff_base_s, longest_s=self.backoff_max_s)
         named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-        requested = retry_after_s(named, now)
-        if requested is None:
+        if (requested := retry_after_s(named, now)) is None:
             return backoff
         return max(requested, backoff) if requested <= self.max_retry_after_s else None
 
@@ -160,7 +159,6 @@ def replace_model(body: bytes, model: str) -> bytes | None:
 def _model_spans(body: bytes) -> Iterator[tuple[int, int]]:
     """Yield where the values of "model" stand in `body`, which is known to be a JSON object. Raises ValueError."""
     for start in value_starts(body, "model", MOST_MENTIONS):
-        value = _TEXT.match(body, start)
-        if value is None:
+        if (value := _TEXT.match(body, start)) is None:
             raise ValueError("one of several models is no text")
         yield start, value.end()

@@ -49,8 +49,7 @@ class NativeUpstream:
     async def send(self, request: UpstreamRequest) -> NativeResponse:
         clock = asyncio.get_running_loop().time
         sent_at = clock()
-        connection = self.reused(request.origin, sent_at)
-        if connection is not None:
+        if (connection := self.reused(request.origin, sent_at)) is not None:
             begun = _Once(request)
             try:
                 return await connection.exchange(begun.request, self._read_timeout_s, self._read_timeout_s)
@@ -133,8 +132,7 @@ class NativeUpstream:
         idle.append(connection)
 
     def _lost(self, connection: Connection) -> None:
-        origin = self._open.pop(connection, None)
-        if origin is not None and connection in self._idle[origin]:
+        if (origin := self._open.pop(connection, None)) is not None and connection in self._idle[origin]:
             self._idle[origin].remove(connection)
 
 

@@ -214,8 +214,7 @@ class Router:
         """Return those of `routes` that the client's own choice of an upstream leaves. Raises Rejection for none."""
         candidates = routes
         if self.reads_header and outgoing.canary is not None:
-            named = self._links.get(outgoing.canary)
-            if named is None:
+            if (named := self._links.get(outgoing.canary)) is None:
                 raise Rejection(
                     400,
                     "invalid_value",
@@ -486,9 +485,6 @@ class FailureLog:
 
 
 def _cause(error: UpstreamError) -> str:
-    cause = error.__cause__
-    if isinstance(cause, UpstreamError):
+    if isinstance(cause := error.__cause__, UpstreamError):
         cause = cause.__cause__
-    if cause is None:
-        return error.kind
-    return getattr(cause, "strerror", None) or type(cause).__name__
+    return error.kind if cause is None else getattr(cause, "strerror", None) or type(cause).__name__

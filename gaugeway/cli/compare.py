@@ -47,21 +47,14 @@ _APART = (
 @click.option("--metric", "metrics", multiple=True, help="Metric as stored; repeatable. [all that both versions have]")
 @click.option("--app", help="[each app separately]")
 @shared.since_option("7d")
-@click.option(
-    "--delta",
-    type=NumberRange(0, 1, max_open=True),
-    default=0.02,
-    show_default=True,
-    help="Acceptable loss of the mean.",
-)
+@click.option("--delta", type=NumberRange(0, 1, max_open=True), default=0.02, help="Acceptable loss of the mean.")
 @click.option(
     "--alpha",
     type=NumberRange(0, 1, min_open=True, max_open=True),
     default=0.01,
-    show_default=True,
     help="Probability of any wrong decision.",
 )
-@click.option("--pair-by", default="auto", show_default=True, help="auto, question, tag:NAME or off.")
+@click.option("--pair-by", default="auto", help="auto, question, tag:NAME or off.")
 @shared.table_or_json
 @shared.stored_options
 def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
@@ -101,8 +94,7 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             shared.print_json(named | {"rows": [asdict(row) for row in rows]})
         else:
             _show(shared.console(), rows, f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)")
-            apart = ab_compare.served_apart(rows)
-            if apart is not None and wanted.periods is None:
+            if (apart := ab_compare.served_apart(rows)) is not None and wanted.periods is None:
                 click.echo(_APART.format(apart), err=True)
             click.echo(decision)
     sys.exit(_EXITS[decision])

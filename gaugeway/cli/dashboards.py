@@ -64,8 +64,7 @@ def write(directory: Path, *, runbooks: str | None = None, force: bool = False) 
     """
     wanted = {directory / name: content for name, content in shipped(runbooks).items()}
     changed = {path: content for path, content in wanted.items() if not _same(path, content)}
-    taken = sorted(str(path) for path in changed if path.exists())
-    if taken and not force:
+    if (taken := sorted(str(path) for path in changed if path.exists())) and not force:
         raise FileExistsError(f"existing files differ: {', '.join(taken)}")
     for path, content in changed.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -48,8 +48,7 @@ def import_() -> None:
 def openai_evals(files: tuple[Path, ...], **options: Any) -> None:
     """Import one eval of OpenAI: eval object, runs, output items, data source JSONL; or of openai/evals."""
     with reported_errors():
-        imported = evals.load(files, mapped_fields(options["mapped"]))
-        done = _write(imported, files, options)
+        done = _write(evals.load(files, mapped_fields(options["mapped"])), files, options)
     sys.exit(done)
 
 
@@ -59,8 +58,7 @@ def openai_evals(files: tuple[Path, ...], **options: Any) -> None:
 def promptfoo(file: Path, **options: Any) -> None:
     """Import a promptfoo configuration, or the results of `promptfoo eval -o results.json`."""
     with reported_errors():
-        imported = promptfoo_files.load(file, mapped_fields(options["mapped"]))
-        done = _write(imported, (file,), options)
+        done = _write(promptfoo_files.load(file, mapped_fields(options["mapped"])), (file,), options)
     sys.exit(done)
 
 
@@ -72,8 +70,7 @@ def _export_of(tool: str, help_text: str) -> None:
     @_written
     def command(files: tuple[Path, ...], **options: Any) -> None:
         with reported_errors():
-            imported = exports.load(tool, files, mapped_fields(options["mapped"]))
-            done = _write(imported, files, options)
+            done = _write(exports.load(tool, files, mapped_fields(options["mapped"])), files, options)
         sys.exit(done)
 
 
@@ -128,13 +125,7 @@ def dataset() -> None:
 @click.option("--below", type=float, help="Only scores below this.")
 @click.option("--above", type=float, help="Only scores above this.")
 @shared.since_option("24h")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, datasets.MAX_ADDED),
-    default=datasets.WORST,
-    show_default=True,
-    help="Maximum to add.",
-)
+@click.option("--limit", type=click.IntRange(1, datasets.MAX_ADDED), default=datasets.WORST, help="Maximum to add.")
 @stored_options
 def add(name: str, config: Path | None, data_dir: Path, **options: Any) -> None:
     """Add captured exchanges: question, passages, answer, labels, reference and where they come from.
@@ -180,7 +171,7 @@ def show(config: Path | None, data_dir: Path, name: str) -> None:
 @dataset.command()
 @click.argument("name", metavar="NAME[@VERSION]")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
-@click.option("--format", "form", type=click.Choice(datasets.FORMATS), default="jsonl", show_default=True)
+@click.option("--format", "form", type=click.Choice(datasets.FORMATS), default="jsonl")
 @stored_options
 def export(config: Path | None, data_dir: Path, name: str, file: Path, form: str) -> None:
     """Write a data set: JSONL for `gaugeway evaluate`, or a file for another tool ("-": standard output)."""

@@ -71,7 +71,6 @@ _judged = shared.with_options(
     "--max-failed",
     type=NumberRange(0, 1),
     default=0.1,
-    show_default=True,
     help="Share of failed evaluations above which --fail-under fails.",
 )
 @click.option("--compare-with", type=FILE, help="The JSON report of an earlier run.")
@@ -147,11 +146,9 @@ def compare_runs(old: Path, new: Path, **options: Any) -> None:
     """Compare two JSON reports of the same data set: better, worse, or how many more samples are needed."""
     with _reported_errors():
         before, after = _load_run(old), _load_run(new)
-        compared = comparison.compare(before, after)
-        if not compared:
+        if not (compared := comparison.compare(before, after)):
             raise ConfigError([f"{old} and {new} have no metric in common"])
-        console = shared.console()
-        progress.show_comparison(console, compared, str(old), comparison.unpaired(before, after))
+        progress.show_comparison(shared.console(), compared, str(old), comparison.unpaired(before, after))
         _write(options["output"], after, Extras(comparisons=compared, against=str(old)))
     sys.exit(MISSED if _worse(compared, options) else 0)
 
@@ -185,8 +182,7 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
         old, new = asyncio.run(run())
         console = shared.console()
         progress.show_run(console, new)
-        compared = comparison.compare(old, new)
-        if compared:
+        if compared := comparison.compare(old, new):
             progress.show_comparison(console, compared, "the stored scores")
         _write(options["output"], new, Extras(comparisons=compared, against="the stored scores"))
 

@@ -87,8 +87,7 @@ async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: 
 async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
     """Delete templates learned from the app or containing the text; running gateways drop them at the next sync."""
     async with contextlib.aclosing(open_templates(url)) as templates:
-        found = meant(await templates.templates(), subject)
-        if found and not dry_run:
+        if (found := meant(await templates.templates(), subject)) and not dry_run:
             await templates.drop_templates([(template.app, template.version) for template in found], learned_only=False)
     return len(found)
 

@@ -52,14 +52,14 @@ class Answers:
 @click.option("--judge", help="Model that judges the answers; '' for none.")
 @click.option("--judge-url", help="Base URL of the judge. [that of --upstream]")
 @click.option("--key-variable", help=f"Variable with the judge's API key. [{KEY_VARIABLE}]")
-@click.option("--rate", type=NumberRange(0.0, 1.0), default=0.2, show_default=True, help="Share of answers judged.")
+@click.option("--rate", type=NumberRange(0.0, 1.0), default=0.2, help="Share of answers judged.")
 @click.option(
     "--slo",
     type=NumberRange(0.0, 1.0, min_open=True, max_open=True),
     help="Least mean faithfulness. [a learned baseline]",
 )
 @click.option("--slack/--no-slack", default=None, help=f"Notify Slack; the webhook is in {SLACK_VARIABLE}.")
-@click.option("--output", type=FILE, default=DEFAULT, show_default=True)
+@click.option("--output", type=FILE, default=DEFAULT)
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 def init(output: Path, *, force: bool, **given: Any) -> None:
     """Write a commented gaugeway.toml. Asks for what the options do not say, on a terminal."""
@@ -123,8 +123,7 @@ def _url_problem(url: str) -> str | None:
 
 
 def _judge_url_problem(url: str) -> str | None:
-    other = "https://api.openai.com/v1"
-    answers = Answers(upstream=other, judge="model", judge_url=url)
+    answers = Answers(upstream="https://api.openai.com/v1", judge="model", judge_url=url)
     return base_url_problem(url) or _written_problem(url) or _found(answers)
 
 

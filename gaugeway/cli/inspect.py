@@ -73,8 +73,7 @@ def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspe
     loaded = configuration.load(config, upstream=_NOT_ASKED_FOR)
     if loaded.store.url is None and not (data_dir / "store.db").is_file():
         raise LookupError(f"neither a file nor a stored exchange: no store in {data_dir}")
-    stored = with_store(loaded, data_dir, lambda store: store.sample(exchange_id))
-    if stored is None:
+    if (stored := with_store(loaded, data_dir, lambda store: store.sample(exchange_id))) is None:
         raise LookupError("neither a file nor the ID of a stored exchange")
     return inspect_sample(*stored)
 
@@ -229,8 +228,7 @@ def _taken_apart(value: dict[str, Any]) -> _Input:
             given.route = route
         return given
     if "body" in value and ("path" in value or "headers" in value):
-        body = value["body"]
-        if isinstance(body, str):
+        if isinstance(body := value["body"], str):
             body = _object(body.encode("utf-8", "surrogatepass"), "the body")
         if not isinstance(body, dict):
             raise InspectionError("the body is not a JSON object")
@@ -312,8 +310,7 @@ def _warnings(
 
 
 def _judged(evaluation: Evaluation) -> Judged:
-    outcome = evaluation.outcome
-    if isinstance(outcome, Score):
+    if isinstance(outcome := evaluation.outcome, Score):
         return Judged(evaluation.metric, "score", outcome.value, outcome.reason)
     if isinstance(outcome, Failed):
         return Judged(evaluation.metric, "failed", None, f"{outcome.error}: {outcome.detail}".rstrip(": "))
@@ -383,8 +380,7 @@ def _prompt(inspection: Inspection) -> Panel:
 def _piece(piece: Piece) -> Text:
     most = _SHOWN_OF_PASSAGE if piece.kind == "passage" else _SHOWN
     words = f"{piece.size} characters, not kept" if piece.text is None else piece.text.strip("\r\n")
-    place = f"[{piece.label.lower()}] "
-    return Text.assemble((place, "bold"), _safe(words, most), style=_STYLES[piece.kind])
+    return Text.assemble((f"[{piece.label.lower()}] ", "bold"), _safe(words, most), style=_STYLES[piece.kind])
 
 
 def _outcomes(judged: Sequence[Judged]) -> Table:

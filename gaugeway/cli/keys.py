@@ -12,17 +12,7 @@ import click
 
 from gateway.access.gate import DAY_S
 from gateway.access.keys import is_pattern, parse_expiry
-from gaugeway.cli.shared import (
-    NumberRange,
-    config_option,
-    directory_option,
-    fail,
-    print_table,
-    record,
-    run_on,
-    utc,
-    with_options,
-)
+from gaugeway.cli import shared
 from gaugeway.settings import ConfigError
 from gaugeway.settings.loading import load
 from gaugeway.storage.documents import Spending
@@ -32,7 +22,7 @@ from gaugeway.storage.keys import Keys, Quota, VirtualKey, open_keys
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-_POSITIVE = NumberRange(min=0, min_open=True)
+_POSITIVE = shared.NumberRange(min=0, min_open=True)
 
 
 class Place(NamedTuple):
@@ -59,15 +49,15 @@ def _places(more: str = "") -> Callable[[F], F]:
             try:
                 loaded = load(config)
             except ConfigError as error:
-                fail(error)
+                shared.fail(error)
             url = loaded.keys.get("url")
             lacks_prices = config is not None and not loaded.prices
             place = Place(url if isinstance(url, str) else None, data_dir, lacks_prices=lacks_prices)
             return function(place=place, **options)
 
-        add = with_options(
-            config_option(f"gaugeway.toml; its [keys] url locates the key store{more}."),
-            directory_option("Directory of the audit log, and of keys.db unless [keys] url names a database."),
+        add = shared.with_options(
+            shared.config_option(f"gaugeway.toml; its [keys] url locates the key store{more}."),
+            shared.directory_option("Directory of the audit log, and of keys.db unless [keys] url names a database."),
         )
         return add(placed)  # type: ignore[return-value]  # click leaves the function's own type
 
@@ -81,7 +71,7 @@ def keys() -> None:
 
 @keys.command()
 @click.option("--app", required=True, help="App to which requests with this key are attributed.")
-@click.option("--models", default="*", show_default=True, help="Patterns of allowed models, such as 'gpt-*,o3'.")
+@click.option("--models", default="*", help="Patterns of allowed models, such as 'gpt-*,o3'.")
 @click.option("--expires", help="30d, 12h, or an ISO date or time (UTC). [never]")
 @click.option("--requests-per-min", type=_POSITIVE, help="[no limit]")
 @click.option("--tokens-per-min", type=_POSITIVE, help="[no limit]")
@@ -92,23 +82,23 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
     now = time.time()
     patterns = tuple(pattern for model in models.split(",") if (pattern := model.strip()))
     if not app.strip() or not app.isprintable():
-        fail("--app: expected a name")
+        shared.fail("--app: expected a name")
     if not patterns:
-        fail("--models: expected at least one pattern")
+        shared.fail("--models: expected at least one pattern")
     if wrong := [invalid for invalid in patterns if not is_pattern(invalid)]:
-        fail(f"--models: invalid pattern {wrong[0]!r}: '[' needs a closing ']'")
+        shared.fail(f"--models: invalid pattern {wrong[0]!r}: '[' needs a closing ']'")
     try:
         expires_at = parse_expiry(expires, now) if expires is not None else None
     except ValueError as error:
-        fail(f"--expires: {error}")
+        shared.fail(f"--expires: {error}")
     created = _with_store(
         place,
         lambda store: store.create(
             app=app.strip(), now=now, models=patterns, expires_at=expires_at, quota=Quota(**quota)
         ),
     )
-    record(place.data_dir, "key_create", key=created.key.id, app=created.key.app)
-    end = f"expires {utc(expires_at)}" if expires_at is not None else "no expiry"
+    shared.record(place.data_dir, "key_create", key=created.key.id, app=created.key.app)
+    end = f"expires {shared.utc(expires_at)}" if expires_at is not None else "no expiry"
     click.echo(f"created {created.key.id} for app {created.key.app} ({end}). Shown only once:", err=True)
     if quota["usd_per_day"] is not None and place.lacks_prices:
         click.echo("gaugeway: warning: --usd-per-day has no effect: the configuration has no [prices]", err=True)
@@ -134,7 +124,7 @@ def list_keys(place: Place) -> None:
         ("ID", "APP", "STATE", "MODELS", "CREATED", "EXPIRES", "REQ/MIN", "TOK/MIN", "USD/DAY", "USD TODAY")
     ]
     rows += [_row(key, spent.get((today, f"key:{key.id}"), 0.0), now) for key in found]
-    print_table(rows, "no keys")
+    shared.print_table(rows, "no keys")
 
 
 @keys.command()
@@ -143,25 +133,25 @@ def list_keys(place: Place) -> None:
 def revoke(key_id: str, place: Place) -> None:
     """Revoke a key permanently. Running gateways reject it within a few seconds."""
     if key_id.startswith("gw-"):
-        fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
+        shared.fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
     _check_directory(place)
     known = not place.is_empty() and _with_store(place, lambda store: store.revoke(key_id, time.time()))
     if not known:
-        fail(f"no key has the ID {key_id!r}; see 'gaugeway keys list'")
-    record(place.data_dir, "key_revoke", key=key_id)
+        shared.fail(f"no key has the ID {key_id!r}; see 'gaugeway keys list'")
+    shared.record(place.data_dir, "key_revoke", key=key_id)
     click.echo(f"{key_id} is revoked")
 
 
 def _check_directory(place: Place) -> None:
     if place.url is None and not place.data_dir.is_dir():
-        fail(f"--data-dir: there is no directory {place.data_dir}")
+        shared.fail(f"--data-dir: there is no directory {place.data_dir}")
 
 
 def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
     try:
-        return run_on(open_keys(place.url, place.data_dir), use)
+        return shared.run_on(open_keys(place.url, place.data_dir), use)
     except (EngineError, ValueError) as error:
-        fail(str(error) if place.url else f"{place.data_dir / KEYS_FILE}: {error}")
+        shared.fail(str(error) if place.url else f"{place.data_dir / KEYS_FILE}: {error}")
 
 
 def _row(key: VirtualKey, spent: float, now: float) -> tuple[str, ...]:
@@ -171,8 +161,8 @@ def _row(key: VirtualKey, spent: float, now: float) -> tuple[str, ...]:
         key.app,
         key.state(now),
         ",".join(key.models),
-        utc(key.created_at),
-        utc(key.expires_at) if key.expires_at is not None else "-",
+        shared.utc(key.created_at),
+        shared.utc(key.expires_at) if key.expires_at is not None else "-",
         *("-" if limit is None else f"{limit:g}" for limit in quota),
         f"{spent:.4f}",
     )

@@ -37,7 +37,6 @@ WORDINGS = Path(".gaugeway") / "runs" / "wordings.db"
     "--half-width",
     type=NumberRange(0, 0.5, min_open=True),
     default=0.03,
-    show_default=True,
     help="Target half-width of the interval: mean ± this.",
 )
 @shared.table_or_json
@@ -100,8 +99,8 @@ def judge() -> None:
 @shared.since_option("30d")
 @click.option("--truth", help="A metric whose scores stand for the truth, such as the LLM's. [human labels]")
 @click.option("--wording", "paths", type=shared.FILE, multiple=True, help="TOML with other options of a geval: metric.")
-@click.option("--limit", type=click.IntRange(min=10), default=200, show_default=True, help="Answers to judge by each.")
-@click.option("--format", "shown_as", type=click.Choice(["markdown", "json"]), default="markdown")
+@click.option("--limit", type=click.IntRange(min=10), default=200, help="Answers to judge by each.")
+@click.option("--format", "shown_as", type=click.Choice(["markdown", "json"]), default="markdown", show_default=False)
 @shared.stored_options
 def check(config: Path | None, data_dir: Path, paths: Sequence[Path], **options: Any) -> None:
     """Compare judge and people: agreement, disagreements, calibration; propose a map, or the better of some wordings.

@@ -17,6 +17,7 @@ from setproctitle import setproctitle
 from gateway import config as configuration
 from gaugeway.cli.plane import given_tables, log_config, monitors, plane_options
 from gaugeway.cli.shared import fail
+from gaugeway.data_files import table
 from gaugeway.processes.data_directory import hold
 from gaugeway.runtime import audit, system
 from gaugeway.runtime.logs import configure_logs
@@ -29,29 +30,7 @@ if TYPE_CHECKING:
 
 MIN_DEMO_S = 45
 """What the demo takes on an idle machine, with some reserve."""
-COMMANDS = {
-    "check": ("check", "Check a configuration."),
-    "compare": ("compare", "Compare two versions or periods on captured traffic."),
-    "compare-runs": ("evaluate", "Compare two JSON reports of the same data set."),
-    "dashboards": ("dashboards", "Write the Grafana, Prometheus and Alertmanager files."),
-    "dataset": ("datasets", "Keep data sets of captured exchanges."),
-    "evaluate": ("evaluate", "Score a data set with metrics and a judge."),
-    "export": ("evaluate", "Write captured exchanges with their scores as JSONL."),
-    "forget": ("forget", "Delete the data of one person."),
-    "import": ("datasets", "Turn evals of another tool into a data set and metrics."),
-    "init": ("init", "Write a commented gaugeway.toml."),
-    "inspect": ("inspect", "Show what the extractors find in a request."),
-    "judge": ("labels", "Check the judge against people."),
-    "keys": ("keys", "Create, list and revoke virtual keys."),
-    "labels": ("labels", "Correct the judge's mean by human labels."),
-    "mcp": ("mcp", "Serve alerts and answers to agents (MCP)."),
-    "migrate": ("migrate", "Create or upgrade the tables of a database."),
-    "move": ("migrate", "Copy a store or move a queue to another engine."),
-    "replay": ("evaluate", "Score captured exchanges again."),
-    "simulate": ("simulate", "Simulate how soon the alert rules detect drops."),
-    "templates": ("templates", "Manage the prompt templates learned from traffic."),
-    "trial": ("trials", "Try a candidate on live traffic before you switch."),
-}
+COMMANDS: dict[str, list[str]] = table("gaugeway.cli", "commands.toml")
 """The commands that serve no traffic: the module of `gaugeway.cli`, and what the list of commands says."""
 _SHORT_HELP = 60
 _log = logging.getLogger("gaugeway")
@@ -80,7 +59,7 @@ class _LazyGroup(click.Group):
             formatter.write_dl(sorted(words.items()))
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(version("gaugeway"), prog_name="gaugeway")
 @click.pass_context
 def main(context: click.Context) -> None:

@@ -15,13 +15,11 @@ PORT = 9467
 
 
 @click.command()
-@click.option(
-    "--url", envvar="GAUGEWAY_MONITORS_URL", default=DEFAULT_URL, show_default=True, help="The monitors' port."
-)
+@click.option("--url", envvar="GAUGEWAY_MONITORS_URL", default=DEFAULT_URL, help="The monitors' port.")
 @click.option("--http", "over_http", is_flag=True, help="Serve streamable HTTP at /mcp. [standard input and output]")
-@click.option("--host", default="127.0.0.1", show_default=True, help="With --http: the address to bind.")
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(1, 65_535), help="With --http: the port.")
-@click.option("--allow", default="", metavar="TOOL,...", help="Writing tools to switch on. [none]")
+@click.option("--host", default="127.0.0.1", help="With --http: the address to bind.")
+@click.option("--port", default=PORT, type=click.IntRange(1, 65_535), help="With --http: the port.")
+@click.option("--allow", default="", show_default=False, metavar="TOOL,...", help="Writing tools to switch on. [none]")
 def mcp(*, url: str, over_http: bool, host: str, port: int, allow: str) -> None:
     """Serve alerts, answers and comparisons to agents (Model Context Protocol).
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from setproctitle import setproctitle
 
-from gaugeway.cli.shared import BAD_INPUT, config_option, fail, judge_kind_option
+from gaugeway.cli.shared import BAD_INPUT, config_option, directory_option, fail, judge_kind_option
 from gaugeway.processes.data_directory import TAKE_OVER_S, hold
 from gaugeway.runtime import system
 from gaugeway.runtime.logs import configure_logs
@@ -35,6 +35,11 @@ class _Directory(click.Path):
         return super().convert(value, param, ctx)
 
 
+def _option(name: str, meaning: str, **more: Any) -> Callable[[F], F]:
+    """Return an option that an environment variable can set: `--judge-url` by GAUGEWAY_JUDGE_URL."""
+    return click.option(f"--{name}", envvar=f"GAUGEWAY_{name.upper().replace('-', '_')}", help=meaning, **more)
+
+
 def plane_options(function: F) -> F:
     """Add the options shared by `serve`, `gateway` and `monitors`; each can be set by an environment variable.
 
@@ -48,38 +53,21 @@ def plane_options(function: F) -> F:
 
     options = [
         config_option(announced=False),
-        click.option(
-            "--upstream", envvar="GAUGEWAY_UPSTREAM", help="Base URL of the provider, as configured in a client."
+        _option("upstream", "Base URL of the provider, as configured in a client."),
+        _option(
+            "judge",
+            "Model that judges the answers, with the key in OPENAI_API_KEY. [none: only metrics without a model]",
         ),
-        click.option(
-            "--judge",
-            envvar="GAUGEWAY_JUDGE",
-            help="Model that judges the answers, with the key in OPENAI_API_KEY. [none: only metrics without a model]",
-        ),
-        click.option("--judge-url", envvar="GAUGEWAY_JUDGE_URL", help="Base URL of the judge. [that of --upstream]"),
+        _option("judge-url", "Base URL of the judge. [that of --upstream]"),
         judge_kind_option,
-        click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
-        click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
-        click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
-        click.option("--admin-port", type=int, envvar="GAUGEWAY_ADMIN_PORT", help="Gateway metrics. [9464]"),
-        click.option("--monitors-host", envvar="GAUGEWAY_MONITORS_HOST", help="Address of the page. [127.0.0.1]"),
-        click.option("--monitors-port", type=int, envvar="GAUGEWAY_MONITORS_PORT", help="Port of the page. [9465]"),
-        click.option(
-            "--data-dir",
-            type=_Directory(path_type=Path, file_okay=False),
-            envvar="GAUGEWAY_DATA_DIR",
-            default=Path("gaugeway-data"),
-            show_default=True,
-            help="Directory of the embedded queue and store.",
-        ),
-        click.option(
-            "--log-format",
-            type=click.Choice(["text", "json"]),
-            envvar="GAUGEWAY_LOG_FORMAT",
-            default="text",
-            show_default=True,
-            help="Format of log lines.",
-        ),
+        _option("host", "Address of the traffic port. [127.0.0.1]"),
+        _option("port", "Traffic port. [8080]", type=int),
+        _option("workers", "Gateway processes. [1]", type=int),
+        _option("admin-port", "Gateway metrics. [9464]", type=int),
+        _option("monitors-host", "Address of the page. [127.0.0.1]"),
+        _option("monitors-port", "Port of the page. [9465]", type=int),
+        directory_option("Directory of the embedded queue and store.", _Directory(path_type=Path, file_okay=False)),
+        _option("log-format", "Format of log lines.", type=click.Choice(["text", "json"]), default="text"),
         click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes."),
     ]
     for option in reversed(options):

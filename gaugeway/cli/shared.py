@@ -42,12 +42,10 @@ class NumberRange(click.FloatRange):
 T = TypeVar("T")
 BAD_INPUT, INTERRUPTED = 2, 130
 DEFAULT = Path("gaugeway.toml")
-FILE = click.Path(path_type=Path, dir_okay=False)
+FILE, _DIRECTORY = click.Path(path_type=Path, dir_okay=False), click.Path(path_type=Path, file_okay=False)
 _WIDTH = 80
 
-table_or_json = click.option(
-    "--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+table_or_json = click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table")
 
 
 judge_kind_option = click.option(
@@ -80,23 +78,18 @@ def config_option(meaning: str = "gaugeway.toml", *, announced: bool = True) -> 
     )
 
 
-def directory_option(meaning: str = "Directory of the embedded store.") -> Callable[[F], F]:
+def directory_option(
+    meaning: str = "Directory of the embedded store.", kind: click.Path = _DIRECTORY
+) -> Callable[[F], F]:
     """Add `--data-dir`: the given directory, else GAUGEWAY_DATA_DIR, else ./gaugeway-data."""
     return click.option(
-        "--data-dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        envvar="GAUGEWAY_DATA_DIR",
-        default=Path("gaugeway-data"),
-        show_default=True,
-        help=meaning,
+        "--data-dir", type=kind, envvar="GAUGEWAY_DATA_DIR", default=Path("gaugeway-data"), help=meaning
     )
 
 
 def since_option(default: str) -> Callable[[F], F]:
     """Add `--since`, which `span` reads."""
-    return click.option(
-        "--since", default=default, show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC)."
-    )
+    return click.option("--since", default=default, help="30m, 24h, 7d, or an ISO date or time (UTC).")
 
 
 def map_option(meaning: str) -> Callable[[F], F]:

@@ -21,18 +21,9 @@ from gaugeway.signals import enabled
 from gaugeway.storage.stores import Query, Store
 from monitors.alerting.rules import baseline_for, budget_parts, is_flipped, rules_of, tolerance_of, watch_of
 from monitors.analysis import simulate as simulating
+from monitors.analysis import simulate as simulation
 from monitors.analysis import simulate_report
 from monitors.analysis.human_labels import scores
-from monitors.analysis.simulate import (
-    DAY_HOURS,
-    DROPS,
-    LONGEST_HOURS,
-    LONGEST_SCORES,
-    Plan,
-    Setting,
-    Simulated,
-    Traffic,
-)
 from monitors.analysis.simulate_report import Report, delays, table
 
 TOLERANCES = (0.02, 0.05, 0.10)
@@ -53,13 +44,7 @@ _DEFAULT_METRIC = "faithfulness"
 @click.option(
     "--preset", type=click.Choice(["beta", "llm", "binary"]), help="Synthetic scores instead of captured ones."
 )
-@click.option(
-    "--rate",
-    type=NumberRange(0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Scores per minute of the preset.",
-)
+@click.option("--rate", type=NumberRange(0, min_open=True), default=10.0, help="Scores per minute of the preset.")
 @click.option(
     "--drop",
     "drops",
@@ -67,13 +52,9 @@ _DEFAULT_METRIC = "faithfulness"
     multiple=True,
     help="Drop of the mean; repeatable. [.02 .05 .10 .20]",
 )
-@click.option(
-    "--streams", type=click.IntRange(1, 1000), default=16, show_default=True, help="Number of simulated streams."
-)
-@click.option(
-    "--days", type=click.IntRange(LEAST_DAYS, 365), default=30, show_default=True, help="Simulated days without a drop."
-)
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Random seed.")
+@click.option("--streams", type=click.IntRange(1, 1000), default=16, help="Number of simulated streams.")
+@click.option("--days", type=click.IntRange(LEAST_DAYS, 365), default=30, help="Simulated days without a drop.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Random seed.")
 @shared.table_or_json
 @click.option("--output", type=shared.FILE, multiple=True, help="A report: .md, .html, .svg or .json.")
 @shared.stored_options
@@ -115,7 +96,9 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
             _show(report)
 
 
-def timed(found: Iterable[Simulated], count: int, clock: Callable[[], float] = time.monotonic) -> Iterator[Simulated]:
+def timed(
+    found: Iterable[simulation.Simulated], count: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[simulation.Simulated]:
     """Yield the results; after the first of `count`, say how long all will take if that is long."""
     begin = clock()
     for number, result in enumerate(found):
@@ -136,16 +119,18 @@ def _rule(rules: Sequence[Rule], metric: str | None) -> Rule:
     return found
 
 
-def _settings(rule: Rule, alerts: Alerts, *, part: float, flipped: bool) -> list[Setting]:
+def _settings(rule: Rule, alerts: Alerts, *, part: float, flipped: bool) -> list[simulation.Setting]:
     """Return the rule as configured, and variants with one setting changed."""
     stream = watch_of(rule, alerts, part=part, flipped=flipped).stream("*")
     tolerance, per_month = tolerance_of(rule), alerts.false_alerts_per_30d
     what = "" if rule.slo is None else f"slo {rule.slo:g}, "
     baseline = baseline_for(rule, 0.0, flipped=flipped)
 
-    def setting(name: str, *, tolerance: float = tolerance, alarms: float = 1.0, rate: float = 1.0) -> Setting:
+    def setting(
+        name: str, *, tolerance: float = tolerance, alarms: float = 1.0, rate: float = 1.0
+    ) -> simulation.Setting:
         budget = stream.budget_per_s * alarms if stream is not None else 0.0
-        return Setting(name=name, tolerance=tolerance, budget_per_s=budget, baseline=baseline, rate=rate)
+        return simulation.Setting(name=name, tolerance=tolerance, budget_per_s=budget, baseline=baseline, rate=rate)
 
     return [
         setting(f"as configured: {what}tolerance {tolerance:g}"),
@@ -158,7 +143,7 @@ def _settings(rule: Rule, alerts: Alerts, *, part: float, flipped: bool) -> list
 
 def _traffic(
     config: Config, data_dir: Path, rule: Rule, options: dict[str, Any], *, flipped: bool
-) -> tuple[Traffic, tuple[str, ...], float]:
+) -> tuple[simulation.Traffic, tuple[str, ...], float]:
     """Return captured or preset scores, sentences about them, and the share of the answers that was judged."""
     if options["preset"] is not None:
         made = simulating.preset(options["preset"], options["rate"], options["seed"])
@@ -171,8 +156,7 @@ def _traffic(
     async def query_store(store: Store) -> list[Any]:
         return list(await scores(store, query))
 
-    points = shared.with_store(config, data_dir, query_store)
-    if not points:
+    if not (points := shared.with_store(config, data_dir, query_store)):
         raise ValueError(f"no scores of {metric} in this period; see --metric, --app and --since, or use --preset")
     # each app, judge and version of the metric is a separate stream
     kinds = Counter((point.app, point.version, point.judge or "") for point in points)
@@ -188,15 +172,15 @@ def _traffic(
     return traffic, tuple(facts), median(point.rate for point in chosen)
 
 
-def _plan(traffic: Traffic, alerts: Alerts, options: dict[str, Any]) -> Plan:
+def _plan(traffic: simulation.Traffic, alerts: Alerts, options: dict[str, Any]) -> simulation.Plan:
     """Return the requested plan, with fewer days for heavy traffic."""
-    at_most = int(MOST_SCORES / (options["streams"] * traffic.per_hour * DAY_HOURS))
-    return Plan(
+    at_most = int(MOST_SCORES / (options["streams"] * traffic.per_hour * simulation.DAY_HOURS))
+    return simulation.Plan(
         streams=options["streams"],
         days=max(LEAST_DAYS, min(options["days"], at_most)),
         bucket_s=alerts.bucket_s,
         seed=options["seed"],
-        drops=tuple(sorted(options["drops"])) or DROPS,
+        drops=tuple(sorted(options["drops"])) or simulation.DROPS,
     )
 
 
@@ -206,7 +190,7 @@ def _meaning(alerts: Alerts) -> tuple[str, ...]:
     return (
         f"Delays run from the drop to the end of the bucket of the alarm; {added}.",
         "They are medians; in brackets is the time within which 90 % were found.",
-        f"Not found: not within {LONGEST_SCORES:,} scores or {LONGEST_HOURS // 24} days.",
+        f"Not found: not within {simulation.LONGEST_SCORES:,} scores or {simulation.LONGEST_HOURS // 24} days.",
         f"A drop means that a share of the answers scores 0. {budget}",
     )
 

@@ -50,8 +50,7 @@ def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json
 def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: bool) -> None:  # noqa: FBT001 - a click flag
     """Show the constant text of a template and its slots."""
     template = _one(ask_kept(open_templates, config, data_dir, lambda kept: _templates(kept, app)), app, version)
-    learned = learned_of(template)
-    if learned is None:
+    if (learned := learned_of(template)) is None:
         fail(f"template {version} of app {app} was written by another release and cannot be read")
     whose = messages(learned)
     if as_json:

@@ -45,18 +45,20 @@ def trial() -> None:
     "price.output; repeatable. name=NAME begins another candidate.",
 )
 @click.option("--primary", required=True, help="The metric that decides, or preference.")
-@click.option("--metrics", default="", help="Further metrics, comma-separated. [all that judge answers]")
+@click.option(
+    "--metrics", default="", show_default=False, help="Further metrics, comma-separated. [all that judge answers]"
+)
 @click.option("--send", required=True, type=click.Choice(["redacted", "original"]), help="What may be sent.")
 @click.option("--usd", required=True, type=float, help="The most that the candidates' answers may cost.")
 @click.option("--judge-usd", type=float, help="The most that judging may cost. [--usd]")
-@click.option("--days", type=float, default=14.0, show_default=True, help="The trial ends after so many days.")
-@click.option("--margin", type=float, default=0.02, show_default=True, help="The loss that would be accepted.")
-@click.option("--alpha", type=float, default=0.05, show_default=True, help="The error rate of all verdicts together.")
-@click.option("--rate", type=float, default=1.0, show_default=True, help="Share of the app's exchanges.")
-@click.option("--per-second", type=float, default=1.0, show_default=True, help="Most requests a second.")
-@click.option("--parallel", type=int, default=4, show_default=True, help="Most requests at once.")
+@click.option("--days", type=float, default=14.0, help="The trial ends after so many days.")
+@click.option("--margin", type=float, default=0.02, help="The loss that would be accepted.")
+@click.option("--alpha", type=float, default=0.05, help="The error rate of all verdicts together.")
+@click.option("--rate", type=float, default=1.0, help="Share of the app's exchanges.")
+@click.option("--per-second", type=float, default=1.0, help="Most requests a second.")
+@click.option("--parallel", type=int, default=4, help="Most requests at once.")
 @click.option("--watch", is_flag=True, help="The candidate is the version before a switch: page if it was better.")
-@click.option("--timeout-s", type=float, default=120.0, show_default=True, help="Timeout of a request.")
+@click.option("--timeout-s", type=float, default=120.0, help="Timeout of a request.")
 @click.option("--yes", is_flag=True, help="Do not ask whether to send requests there.")
 @stored_options
 def start(config: Path | None, data_dir: Path, yes: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
@@ -125,7 +127,7 @@ def remove(config: Path | None, data_dir: Path, name: str) -> None:
 
 @trial.command()
 @click.argument("name")
-@click.option("--timeout", default="0s", show_default=True, help="How long to wait for a verdict: 30m, 24h, 7d.")
+@click.option("--timeout", default="0s", help="How long to wait for a verdict: 30m, 24h, 7d.")
 @click.option("--output", type=shared.FILE, multiple=True, help=f"A report: {', '.join(SUFFIXES)}; repeatable.")
 @stored_options
 def gate(config: Path | None, data_dir: Path, name: str, timeout: str, output: tuple[Path, ...]) -> None:

@@ -77,8 +77,7 @@ class Model:
 
     async def answer(self, call: Call) -> None:
         """Answer a request by its route."""
-        route = self.routes.get((call.method, call.path))
-        if route is None:
+        if (route := self.routes.get((call.method, call.path))) is None:
             status = 405 if any(path == call.path for _, path in self.routes) else 404
             await call.json(status, error(f"Invalid URL ({call.method} {call.path})", "unknown_url"))
             return

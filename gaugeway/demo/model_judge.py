@@ -73,8 +73,7 @@ class _Case(Struct, frozen=True):
 
 def task_of(messages: Sequence[tuple[str, str]]) -> str | None:
     """Name the judge task that the first line of the system message states; None for any other request."""
-    system = next((text for role, text in messages if role in ("system", "developer")), "")
-    match = _TASK.match(system)
+    match = _TASK.match(next((text for role, text in messages if role in ("system", "developer")), ""))
     return match[1] if match and match[1] in _TASKS else None
 
 
@@ -175,8 +174,7 @@ def _same_sense(claim: str, window: str) -> bool:
 
 
 def _case(messages: Sequence[tuple[str, str]]) -> _Case:
-    user = next((text for role, text in reversed(messages) if role == "user"), "")
-    blocks = fenced(user)
+    blocks = fenced(next((text for role, text in reversed(messages) if role == "user"), ""))
     outside = "\n".join(_FENCE.sub("", text) for _, text in messages)
     return _Case(
         request=next((block.text for block in blocks if block.name in ("request", "words")), ""),

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from gaugeway.data_files import table
 from gaugeway.demo import model_judge as judging
 from gaugeway.demo import model_text as texts
 from gaugeway.prompts import text_of
@@ -31,12 +32,7 @@ _LANGCHAIN = re.compile(r"\nQuestion: (?P<question>.*?) ?\nContext: (?P<contexts
 _LLAMAINDEX = re.compile(r"\n-{21}\n(?P<contexts>.*)\n-{21}\n.*?\nQuery: (?P<question>.*)\nAnswer:\s*\Z", re.DOTALL)
 _OPENINGS = ("", "", "According to the passages, ", "In short, ")
 _SYLLABLES = ("kor", "vel", "tan", "mir", "osk", "bel", "dra", "lun", "pah", "zet")
-_INVENTIONS = (
-    "The {name} survey of {year} put the figure for {topic} at {number}.",
-    "For {topic} the accepted value is {number}, as {name} established in {year}.",
-    "Experts agree that {topic} goes back to {name}, who counted {number} of them in {year}.",
-    "The {name} catalogue lists {number} entries under {topic} since {year}.",
-)
+_INVENTIONS: list[str] = table("gaugeway.demo", "words.toml")["inventions"]
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +65,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_chat(body: dict[str, Any]) -> Turn:
     """Read the body of `POST /v1/chat/completions`. Raises ValueError naming the field that is wrong."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
+    if not isinstance(messages := body.get("messages"), list) or not messages:
         raise ValueError("messages")
     encoded = msgspec.json.encode(body, order="deterministic")
     return Turn(
@@ -141,11 +136,9 @@ def answer(prompt: Prompt, *, slips: bool = False) -> str:
     """
     if prompt.question.startswith(ECHO):
         return prompt.question.removeprefix(ECHO).strip()
-    found = _best_sentences(prompt)
-    if not found:
-        return _invented(prompt.question)
-    opening = _OPENINGS[_dice(prompt.question, "opening") % len(_OPENINGS)]
-    said = [_joined(opening, found[0]), *found[1:]]
+    if not (found := _best_sentences(prompt)):
+        return " ".join(_invention(prompt.question, turn) for turn in range(2))
+    said = [_joined(_OPENINGS[_dice(prompt.question, "opening") % len(_OPENINGS)], found[0]), *found[1:]]
     if slips and _dice(prompt.question, "slip") % 12 == 0:
         said.append(_invention(prompt.question, 0))
     return " ".join(said)
@@ -167,18 +160,12 @@ def _best_sentences(prompt: Prompt) -> list[str]:
         present = set(texts.content_words(sentence))
         return sum(weight for word, weight in weights.items() if word in present) / total
 
-    ranked = sorted(dict.fromkeys(candidates), key=share, reverse=True)
-    if not ranked or share(ranked[0]) < ENOUGH:
+    if not (ranked := sorted(dict.fromkeys(candidates), key=share, reverse=True)) or share(ranked[0]) < ENOUGH:
         return []
     return [
         ranked[0],
         *(candidate for candidate in ranked[1:2] if share(candidate) >= max(ENOUGH, _SECOND * share(ranked[0]))),
     ]
-
-
-def _invented(question: str) -> str:
-    """Return two invented statements about the question's subject; deterministic per question."""
-    return " ".join(_invention(question, turn) for turn in range(2))
 
 
 def _invention(question: str, turn: int) -> str:

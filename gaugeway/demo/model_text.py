@@ -99,8 +99,7 @@ def numbers(text: str) -> set[str]:
 def negated(text: str) -> bool:
     """Say whether a sentence denies something."""
     words = [word.lower().replace("\u2019", "'") for word in _WORD.findall(text)]
-    denials = [word for word in words if word in _NEGATIONS or word.endswith("n't")]
-    return len(denials) % 2 == 1
+    return len([word for word in words if word in _NEGATIONS or word.endswith("n't")]) % 2 == 1
 
 
 def coverage(wanted: Iterable[str], present: Iterable[str]) -> float:

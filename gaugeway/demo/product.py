@@ -156,8 +156,7 @@ class Product:
     async def stop(self) -> None:
         """Stop it with SIGTERM, then SIGKILL. The planes exit with their supervisor."""
         await self._client.aclose()
-        process = self._process
-        if process is None or process.returncode is not None:
+        if (process := self._process) is None or process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
             process.terminate()

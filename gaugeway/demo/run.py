@@ -17,6 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from gaugeway.data_files import table
 from gaugeway.demo import servers
 from gaugeway.demo.model import Model, Receive, Send, serving
 from gaugeway.demo.product import SLO, Ports, Product, ProductError
@@ -318,13 +319,7 @@ def _cancelled_by_sigterm(running: asyncio.Task[int]) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-_LOOK = {
-    "retrieval": "at the index and the retriever, which no longer find the passages that answer the questions",
-    "generation": "at the prompt and the model",
-    "judge": "at the judge",
-    "traffic_mix": "at what is asked",
-    "unknown": "at the worst answers",
-}
+_LOOK: dict[str, str] = table("gaugeway.demo", "words.toml")["look"]
 """Where to look for each cause."""
 
 

@@ -10,18 +10,9 @@ from importlib import import_module
 from traceback import extract_tb
 from typing import Any
 
-EXTRAS = {
-    "aiosmtplib": "email",
-    "asyncpg": "postgres",
-    "clickhouse_connect": "clickhouse",
-    "cryptography": "trials",
-    "fastembed": "local",
-    "mcp": "mcp",
-    "opentelemetry.exporter": "otlp",
-    "opentelemetry.proto": "otlp",
-    "pyarrow": "datasets",
-    "redis": "redis",
-}
+from gaugeway.data_files import table
+
+EXTRAS: Mapping[str, str] = table("gaugeway.extensions", "extras.toml")
 """Module -> extra."""
 
 
@@ -48,8 +39,7 @@ def load(name: str, built_in: Mapping[str, str], what: str = "name") -> Any:
 
     Raises ValueError, which lists the short names, when there is none; `what` names its kind in errors.
     """
-    target = built_in.get(name, name)
-    module_name, colon, attribute = target.partition(":")
+    module_name, colon, attribute = built_in.get(name, name).partition(":")
     if not (module_name and colon and attribute) or module_name.startswith("."):
         choices = f"use one of {', '.join(sorted(built_in))} or" if built_in else "use the form"
         raise ValueError(f"unknown {what} {name!r}; {choices} 'package.module:Name'")

@@ -447,16 +447,14 @@ def coverage(rows: Sequence[Mapping[str, Any]]) -> Coverage:
 
 def _of(kind: type[R], given: Mapping[str, Any], **more: Any) -> R:
     """Return the fields of a type, from `more` or else from what the API gave."""
-    names = kind.__annotations__
-    return cast("R", {name: more[name] if name in more else given[name] for name in names})
+    return cast("R", {name: more[name] if name in more else given[name] for name in kind.__annotations__})
 
 
 def bounded(result: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return a result of at most `MAX_RESULT` bytes, and its JSON. Raises ValueError where that is not possible."""
     for characters, items in _STEPS:
         cut = _cut(result, characters, items)
-        text = msgspec.json.encode(cut)
-        if len(text) <= MAX_RESULT:
+        if len(text := msgspec.json.encode(cut)) <= MAX_RESULT:
             return cast("dict[str, Any]", cut), text.decode()
     raise ValueError("the result is too large")
 

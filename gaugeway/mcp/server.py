@@ -205,8 +205,7 @@ class Tools:
     @staticmethod
     def _known(metric: str, rows: Any) -> None:
         """Refuse a metric that no app has; an empty list would look like good news."""
-        names = sorted({row["metric"] for row in rows})
-        if names and metric not in names:
+        if (names := sorted({row["metric"] for row in rows})) and metric not in names:
             raise ToolError(f"metric: none is called {metric[:100]!r}; these are {', '.join(names)[:500]}")
 
     async def _last_two(self, by: str, app: str) -> tuple[str, str]:
@@ -217,8 +216,7 @@ class Tools:
             for known in await self._ask(self._api.versions())
             if known["kind"] == by and app in ("", known["app"])
         ]
-        apps = sorted({known["app"] for known in seen})
-        if len(apps) > 1:
+        if len(apps := sorted({known["app"] for known in seen})) > 1:
             raise ToolError(f"app: several have versions by {by}; choose one of {', '.join(apps)[:500]}")
         values = [known["value"] for known in sorted(seen, key=lambda known: cast("float", known["first_seen"]))]
         if len(values) < 2:  # noqa: PLR2004 - two are compared

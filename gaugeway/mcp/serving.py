@@ -39,8 +39,7 @@ class Guarded:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = await self._refusal(scope)
-        if refusal is None:
+        if (refusal := await self._refusal(scope)) is None:
             try:
                 body = await _whole(receive)
             except ConnectionError:  # the SDK would log a traceback
@@ -57,8 +56,7 @@ class Guarded:
 
     async def _refusal(self, scope: Any) -> tuple[int, str, list[tuple[bytes, bytes]]] | None:
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        origin = headers.get(b"origin")
-        if origin is not None and _netloc(origin) != headers.get(b"host", ""):
+        if (origin := headers.get(b"origin")) is not None and _netloc(origin) != headers.get(b"host", ""):
             return 403, "requests from web pages of other sites are not allowed", []
         if self._token is None:
             return None

@@ -122,8 +122,7 @@ class WorkerMetrics:
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         decode = msgspec.msgpack.Decoder(Poll | Sum).decode
         async for body in _bodies(reader):
-            message = decode(body)
-            if isinstance(message, Poll):
+            if isinstance(message := decode(body), Poll):
                 await self._report(message.number)
             elif self._asked is not None and not self._asked.done():
                 self._asked.set_result(message.families)
@@ -178,8 +177,7 @@ class WorkersTotal:
         answering: set[asyncio.Task[None]] = set()
         try:
             async for body in _bodies(reader):
-                message = decode(body)
-                if isinstance(message, Report):
+                if isinstance(message := decode(body), Report):
                     worker.take(message)
                 else:
                     task = spawn(self._answer(worker), name="sum of the workers' metrics")
@@ -194,8 +192,7 @@ class WorkersTotal:
     async def total(self) -> list[Family]:
         """Poll the workers and return the sum; of one that does not answer in time, its last report counts."""
         poll = next(self._numbers)
-        answers = [worker.polled(poll) for worker in self._workers.values()]
-        if answers:
+        if answers := [worker.polled(poll) for worker in self._workers.values()]:
             await asyncio.wait(answers, timeout=POLL_S)
         for worker in self._workers.values():
             worker.forget(poll)
@@ -304,8 +301,7 @@ def inherited() -> socket.socket | None:
 
 def _add(total: dict[str, Family], families: Iterable[Family]) -> None:
     for family in families:
-        known = total.get(family.name)
-        if known is None:
+        if (known := total.get(family.name)) is None:
             samples = dict(family.samples)
             total[family.name] = Family(family.name, family.documentation, family.type, family.mode, samples)
             continue
@@ -327,8 +323,7 @@ async def _bodies(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     """Yield what the frames hold until the other end closes, or sends one that is too large."""
     while True:
         try:
-            length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
-            if length > MAX_REPORT_BYTES:
+            if (length := int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")) > MAX_REPORT_BYTES:
                 _log.error("worker metrics: refused a report of %d bytes", length)
                 return
             body = await reader.readexactly(length)
@@ -353,8 +348,7 @@ def framed(value: object) -> bytes:
 
 def next_frame(read: Callable[[int], bytes]) -> bytes | None:
     """Return what the next frame holds; None where the input ends, within a frame too."""
-    head = read(LENGTH_BYTES)
-    if len(head) < LENGTH_BYTES:
+    if len(head := read(LENGTH_BYTES)) < LENGTH_BYTES:
         return None
     length = int.from_bytes(head, "big")
     body = read(length)

@@ -13,17 +13,7 @@ from typing import TypeAlias
 import regex
 from cachetools import LRUCache
 
-from gaugeway.records import (
-    CaptureInfo,
-    Context,
-    Message,
-    PromptPart,
-    Sample,
-    Supplement,
-    ToolCall,
-    changed,
-    each_changed,
-)
+from gaugeway import records
 from gaugeway.redaction.phones import phones
 from gaugeway.redaction.pii import addresses, cards, emails, ibans
 from gaugeway.redaction.secrets import secrets
@@ -97,8 +87,7 @@ class Redactor:
         """Redact a text of the kind that recurs, as passages do: one without anything to redact is searched once."""
         if self._clean.get(text):
             return text
-        redacted = self.redact(text)
-        if redacted is text:
+        if (redacted := self.redact(text)) is text:
             self._clean.put(text, value=True)
         return redacted
 
@@ -123,9 +112,9 @@ class Redactor:
             found += [Span(*match.span(), name, match[0]) for match in matches if match[0]]
         return found
 
-    def redact_sample(self, sample: Sample) -> Sample:
+    def redact_sample(self, sample: records.Sample) -> records.Sample:
         """Return the sample with its free text redacted; ids of ours, app and model are no free text."""
-        return changed(
+        return records.changed(
             sample,
             question=self._optional(sample.question),
             contexts=self._contexts(sample.contexts),
@@ -135,11 +124,11 @@ class Redactor:
             session=self._optional(sample.session),
             context_key=self._optional(sample.context_key),
             capture=None if sample.capture is None else self._capture(sample.capture),
-            history=each_changed(self._message, sample.history),
-            calls=each_changed(self._call, sample.calls),
+            history=records.each_changed(self._message, sample.history),
+            calls=records.each_changed(self._call, sample.calls),
         )
 
-    def redact_supplement(self, supplement: Supplement) -> Supplement:
+    def redact_supplement(self, supplement: records.Supplement) -> records.Supplement:
         """Return the supplement with its free text redacted. Its key becomes what the sample's does: they still fit."""
         return replace(
             supplement,
@@ -149,10 +138,10 @@ class Redactor:
             reference=self._optional(supplement.reference),
             label=self._optional(supplement.label),
             comment=self._optional(supplement.comment),
-            calls=None if supplement.calls is None else each_changed(self._call, supplement.calls),
+            calls=None if supplement.calls is None else records.each_changed(self._call, supplement.calls),
         )
 
-    def without_content(self, sample: Sample) -> Sample:
+    def without_content(self, sample: records.Sample) -> records.Sample:
         """Return the sample with hashes in place of its texts; all else, ids and scores of passages too, stays.
 
         The history and the arguments of tools are dropped: nothing is compared with them.
@@ -168,7 +157,7 @@ class Redactor:
             calls=_without_arguments(sample.calls),
         )
 
-    def supplement_without_content(self, supplement: Supplement) -> Supplement:
+    def supplement_without_content(self, supplement: records.Supplement) -> records.Supplement:
         """Return the supplement with hashes in place of its texts, as `without_content` does."""
         contexts = supplement.contexts
         return replace(
@@ -191,10 +180,10 @@ class Redactor:
         found = {name: self._recurring(value) for name, value in tags.items()}
         return tags if found == tags else found
 
-    def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
-        return each_changed(self._context, contexts)
+    def _contexts(self, contexts: tuple[records.Context, ...]) -> tuple[records.Context, ...]:
+        return records.each_changed(self._context, contexts)
 
-    def _context(self, context: Context) -> Context:
+    def _context(self, context: records.Context) -> records.Context:
         clean = self._clean.get
         if (
             clean(context.text)
@@ -203,7 +192,7 @@ class Redactor:
             and (not context.tool or clean(context.tool))
         ):
             return context
-        return changed(
+        return records.changed(
             context,
             text=self._recurring(context.text),
             id=context.id and self._recurring(context.id),
@@ -211,31 +200,31 @@ class Redactor:
             tool=context.tool and self._recurring(context.tool),
         )
 
-    def _message(self, message: Message) -> Message:
-        return changed(message, text=self._recurring(message.text))
+    def _message(self, message: records.Message) -> records.Message:
+        return records.changed(message, text=self._recurring(message.text))
 
-    def _call(self, call: ToolCall) -> ToolCall:
-        return changed(call, name=self._recurring(call.name), arguments=self.redact(call.arguments))
+    def _call(self, call: records.ToolCall) -> records.ToolCall:
+        return records.changed(call, name=self._recurring(call.name), arguments=self.redact(call.arguments))
 
-    def _capture(self, capture: CaptureInfo) -> CaptureInfo:
+    def _capture(self, capture: records.CaptureInfo) -> records.CaptureInfo:
         """Offsets stay those in the request, independent of placeholder lengths."""
-        return changed(
+        return records.changed(
             capture,
             marker=capture.marker and self._recurring(capture.marker),
             reason=capture.reason and self._recurring(capture.reason),
-            parts=each_changed(self._part, capture.parts),
+            parts=records.each_changed(self._part, capture.parts),
         )
 
-    def _part(self, part: PromptPart) -> PromptPart:
+    def _part(self, part: records.PromptPart) -> records.PromptPart:
         if not part.text or (text := self._repeated(part.text)) is part.text:
             return part
-        return changed(part, text=text)
+        return records.changed(part, text=text)
 
     def _repeated(self, text: str) -> str:
         """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""
         if self._clean.get(text):
             return text
-        key = _key_of(text)
+        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if (known := self._known.get(key)) is not None:
             return known
         withheld = self.withheld
@@ -253,17 +242,13 @@ class Redactor:
         return blake2b(said, key=self._key, digest_size=16).hexdigest()
 
 
-def _key_of(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _without_arguments(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def _without_arguments(calls: tuple[records.ToolCall, ...]) -> tuple[records.ToolCall, ...]:
     return tuple(replace(call, arguments="") for call in calls)
 
 
-def _without_words(capture: CaptureInfo) -> CaptureInfo:
+def _without_words(capture: records.CaptureInfo) -> records.CaptureInfo:
     """Instructions are dropped, not hashed: nothing is compared with them. A reason may quote them."""
-    return replace(capture, reason=None, parts=tuple(changed(part, text="") for part in capture.parts))
+    return replace(capture, reason=None, parts=tuple(records.changed(part, text="") for part in capture.parts))
 
 
 def _compiled(name: str, pattern: str) -> regex.Pattern[str]:

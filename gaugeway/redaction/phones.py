@@ -55,8 +55,7 @@ def phones(text: str) -> Iterator[Span]:
         before = text[max(0, start - _LOOK_BACK) : start]
         if before[-1:].isalnum() or before[-1:] in ("_", ".", "$", "€", "£"):
             continue
-        span = _abroad(text, start, end, checks)
-        if span is None and before and _ANNOUNCED.search(before):
+        if (span := _abroad(text, start, end, checks)) is None and before and _ANNOUNCED.search(before):
             span = _announced(text, start, end)
         if span is not None:
             yield span
@@ -119,8 +118,7 @@ def _abroad(text: str, start: int, end: int, checks: _Checks) -> Span | None:
 
 def _announced(text: str, start: int, end: int) -> Span | None:
     """Take what follows a word such as "phone": the groups that make no more digits than a number has."""
-    groups = _groups(text, start, end)
-    if not groups or _DATE.match(text, start, end):
+    if not (groups := _groups(text, start, end)) or _DATE.match(text, start, end):
         return None
     last, count = groups[0][0], 0
     for first, stop in groups:
@@ -128,8 +126,7 @@ def _announced(text: str, start: int, end: int) -> Span | None:
         if count > _ANNOUNCED_MOST:
             break
         last = stop
-    digits = _digits(text[start:last])
-    if len(digits) < _FEWEST:
+    if len(digits := _digits(text[start:last])) < _FEWEST:
         return None
     if len(digits) == 11 and digits.startswith("1"):  # noqa: PLR2004 - North America's own code
         digits = digits[1:]
@@ -158,8 +155,7 @@ def _national(text: str, start: int, end: int, checks: _Checks) -> Iterator[Span
 
 def _with_trunk(text: str, start: int, end: int, checks: _Checks) -> Span | None:
     """Read a number behind a trunk 0; what is too long loses groups from its end."""
-    groups = _groups(text, start, end)
-    for _, last in reversed(groups[1:]):
+    for _, last in reversed(_groups(text, start, end)[1:]):
         digits = _digits(text[start:last])
         if _FEWEST_WITH_TRUNK <= len(digits) <= _TRUNK_MOST and (value := checks(digits)):
             return Span(start, last, "phone", value)

@@ -66,8 +66,7 @@ def emails(text: str) -> Iterator[Span]:
     done = 0
     for found in _DOMAIN.finditer(text):
         at = found.start()
-        local = _LOCAL_REVERSED.match(text[max(done, at - 64) : at][::-1])
-        if local is None:
+        if (local := _LOCAL_REVERSED.match(text[max(done, at - 64) : at][::-1])) is None:
             continue
         name = local[0][::-1].lstrip(".'-+")
         start = at - len(name)
@@ -111,7 +110,7 @@ def ibans(text: str) -> Iterator[Span]:
         if length is None or not _starts_apart(text, start):
             continue
         end = _end_of(text, start, length)
-        number = _alphanumeric(text[start:end]).upper()
+        number = "".join(filter(str.isalnum, text[start:end])).upper()
         whole = end <= found.end() and not text[end : end + 1].isalnum()
         if whole and iban_numbers.is_valid(number, check_country=False):
             yield Span(start, end, "iban", number)
@@ -177,7 +176,3 @@ def _starts_apart(text: str, start: int) -> bool:
     if before[-1:].isalnum() or before[-1:] in ("_", "."):
         return False
     return not (before[1:] == "-" and before[0].isdigit())
-
-
-def _alphanumeric(text: str) -> str:
-    return "".join(filter(str.isalnum, text))

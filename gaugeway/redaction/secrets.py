@@ -137,8 +137,7 @@ def _private_keys(text: str) -> Iterator[Span]:
 def _assignments(text: str) -> Iterator[Span]:
     done = 0
     for sign in _SIGN.finditer(text):
-        start = sign.start()
-        if start < done:
+        if (start := sign.start()) < done:
             continue
         before = text[max(done, start - _LOOK_BACK) : start]
         small = before.lower()

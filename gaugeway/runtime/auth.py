@@ -77,8 +77,7 @@ class Attempts:
         key = network(address)
         if not self._paced or len(self._recent(key, now)) < ATTEMPTS:
             return 0.0
-        at = max(now, self._next.get(key, now))
-        if at - now > MAX_CHECK_WAIT_S:
+        if (at := max(now, self._next.get(key, now))) - now > MAX_CHECK_WAIT_S:
             raise TooManyGuessesError(at - now)
         self._next[key] = at + CHECK_S
         return at - now
@@ -86,8 +85,7 @@ class Attempts:
     def failed(self, address: str, now: float) -> None:
         """Count a wrong token. Raises TooManyGuessesError when there were too many before it."""
         key = network(address)
-        recent = self._recent(key, now)
-        if len(recent) >= ATTEMPTS:
+        if len(recent := self._recent(key, now)) >= ATTEMPTS:
             raise TooManyGuessesError(CHECK_S if self._paced else recent[0] + ATTEMPTS_S - now)
         self._failed[key] = [*recent, now]
 

@@ -199,8 +199,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
+        if (name := name.lower()) == b"expect" and value.lower() == b"100-continue":
             self.expects_continue = True
         self.headers.append((name, value))
 
@@ -222,8 +221,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Take bytes of the body; an answer that is complete needs no more of them."""
-        request = self.receiving
-        if request is None or request.response_complete:
+        if (request := self.receiving) is None or request.response_complete:
             return
         request.body_arrived(data)
         if len(request.body) > request.high_water or self._holds_enough():
@@ -292,8 +290,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def _holds_enough(self) -> bool:
         """Whether no more is read before a request is answered; until then the client's leaving goes unnoticed."""
-        waiting = self._waiting
-        if not waiting:
+        if not (waiting := self._waiting):
             return False
         size = sum(request.head_bytes + len(request.body) for request in islice(waiting, bounds.MOST_AHEAD))
         return len(waiting) > bounds.MOST_AHEAD or size > bounds.MOST_BYTES_AHEAD
@@ -376,8 +373,7 @@ class ServerProtocol(asyncio.Protocol):
         self.pace = max(self.pace, self._body_bytes - self._body_bytes_before)
         if self._body_timer is None:
             self._body_timer = self.loop.call_later(self.body_s / _BODY_LOOKS, self._look_at_body)
-        request = self.receiving
-        if request is not None and request.is_held and not request.response_complete:
+        if (request := self.receiving) is not None and request.is_held and not request.response_complete:
             self._body_held = True
             self.pending.add(self, size)
         else:

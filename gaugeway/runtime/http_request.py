@@ -129,8 +129,7 @@ class Request:
         lines = [STATUS_LINE[status]]
         closes = False
         for name, value in headers:
-            lowered = name.lower()
-            if lowered == b"content-length":
+            if (lowered := name.lower()) == b"content-length":
                 self._left = int(value)
             elif lowered == b"transfer-encoding":
                 continue
@@ -252,8 +251,7 @@ class AsgiRequest(Request):
 
     async def receive_message(self) -> dict[str, Any]:
         """Do what ASGI calls `receive`."""
-        received = await self.receive()
-        if received is None:
+        if (received := await self.receive()) is None:
             return {"type": "http.disconnect"}
         body, more = received
         return {"type": "http.request", "body": body, "more_body": more}

@@ -35,11 +35,9 @@ class LabelCap:
 
     def __call__(self, label: str, value: str) -> str:
         """Return `value`, or `_other` when the label has too many values already."""
-        known = self._known.setdefault(label, set())
-        if value in known:
+        if value in (known := self._known.setdefault(label, set())):
             return value
-        value = bounded_name(value)
-        if value in known or len(known) < self._limit:
+        if (value := bounded_name(value)) in known or len(known) < self._limit:
             known.add(value)
             return value
         self.count(label, value)

@@ -136,8 +136,7 @@ def _exporter(module: str, name: str, url: str, headers: Mapping[str, str] | Non
     except ImportError as error:
         raise ConfigError([_MISSING]) from error
     _keep_headers_out_of_logs()
-    session = _session(url.rpartition("/")[2])
-    if session is not None and _LANGFUSE in url:
+    if (session := _session(url.rpartition("/")[2])) is not None and _LANGFUSE in url:
         session.headers["x-langfuse-ingestion-version"] = "4"  # the exporter's own headers count before the session's
     return kind(endpoint=url, headers=_lower(headers), session=session)
 

@@ -30,8 +30,7 @@ _T = TypeVar("_T")
 
 def opened(settings: Telemetry, build: Callable[[MetricReader], _T]) -> _T | None:
     """Return what `build` makes of the SDK's reader; None without an endpoint, and for one that takes only spans."""
-    endpoint = settings.otlp_endpoint
-    if endpoint is None or not settings.events:
+    if (endpoint := settings.otlp_endpoint) is None or not settings.events:
         return None
     return otlp_exporters.unless_refused(lambda: build(otlp_exporters.metric_reader(endpoint, settings.otlp_headers)))
 
@@ -96,8 +95,7 @@ class Instrument:
 
     def add(self, labels: Labels, value: float) -> None:
         """Add a value; where there is no room for its attributes, to the one point of all such."""
-        point = self.points.get(labels)
-        if point is None:
+        if (point := self.points.get(labels)) is None:
             labels = labels if len(self.points) < MAX_ATTRIBUTE_SETS else _OVERFLOW
             point = self.points.setdefault(labels, _Point(len(self._bounds) + 1))
         point.total += value

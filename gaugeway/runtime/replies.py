@@ -48,8 +48,7 @@ def limited(limit: int = MAX_REPLY_BYTES) -> Options:
     """
 
     async def limit_reply(response: httpx.Response) -> None:
-        coding = response.headers.pop("content-encoding", "").strip().lower()
-        if coding in ("", "identity"):
+        if (coding := response.headers.pop("content-encoding", "").strip().lower()) in ("", "identity"):
             length = response.headers.get("content-length", "")
             if length.isascii() and length.isdigit() and (len(length) > _LONGEST or int(length) > limit):
                 raise _too_large(limit)

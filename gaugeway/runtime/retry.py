@@ -42,11 +42,9 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     15.0
     >>> retry_after_s({"retry-after": "soon"}, 0.0)
     """
-    milliseconds = headers.get("retry-after-ms", "").strip()
-    if _NUMBER.fullmatch(milliseconds):
+    if _NUMBER.fullmatch(milliseconds := headers.get("retry-after-ms", "").strip()):
         return float(milliseconds) / 1000
-    value = headers.get("retry-after", "").strip()
-    if _NUMBER.fullmatch(value):
+    if _NUMBER.fullmatch(value := headers.get("retry-after", "").strip()):
         return float(value)
     try:
         date = parsedate_tz(value)

@@ -97,10 +97,9 @@ async def serve(
     sockets = [await _bind(listener) for listener in listeners]
     on_listening()
     first, other = system.shares(system.limit())
-    shares = [first, *[other] * (len(listeners) - 1)]
     servers = [
         _Server(_config(replace(listener, protocol=roomy(listener.protocol, share, listener.closed)), drain_s))
-        for listener, share in zip(listeners, shares, strict=True)
+        for listener, share in zip(listeners, [first, *[other] * (len(listeners) - 1)], strict=True)
     ]
     log = _log.debug if supervised else _log.info  # a supervisor logs it once for its processes
 

@@ -38,8 +38,7 @@ def raise_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError) as error:
             _log.warning("cannot raise the file descriptor limit of %d: %s", before, error)
-    now = limit()
-    if now != before:
+    if (now := limit()) != before:
         _log.info("file descriptor limit: %d (was %d)", now, before)
     return now
 

@@ -355,8 +355,7 @@ def _usable(raw: Any, kind: Any, key: str, found: list[str]) -> Any:
 
     msgspec stops at the first mistake, hence this walk; single values are msgspec's to judge.
     """
-    core = plain(kind)
-    if is_struct(core) and isinstance(raw, Mapping):
+    if is_struct(core := plain(kind)) and isinstance(raw, Mapping):
         return _usable_table(raw, core, key, found)
     item, origin = item_of(core), get_origin(core)
     if item is not None and isinstance(raw, list) and origin is not dict:

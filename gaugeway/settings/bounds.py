@@ -10,19 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gaugeway.records import (
-    CaptureInfo,
-    Context,
-    Links,
-    Message,
-    PromptPart,
-    Sample,
-    Supplement,
-    ToolCall,
-    Usage,
-    changed,
-    each_changed,
-)
+from gaugeway import records
 
 _T = TypeVar("_T")
 
@@ -89,18 +77,18 @@ _UNFIT = re.compile(
 class Bounded(NamedTuple):
     """The passages within the bounds. `cut` says whether there were more."""
 
-    contexts: tuple[Context, ...]
+    contexts: tuple[records.Context, ...]
     cut: bool
 
 
-def passages(contexts: Iterable[Context]) -> Bounded:
+def passages(contexts: Iterable[records.Context]) -> Bounded:
     """Keep as many passages as the bounds allow, in order; shorten the text of the one that crosses them.
 
     `contexts` is read no further than one passage beyond the bound.
     """
     if isinstance(contexts, tuple) and len(contexts) <= MAX_PASSAGES and _surely_fit(contexts):
         return Bounded(contexts, cut=False)
-    kept: list[Context] = []
+    kept: list[records.Context] = []
     room = MAX_BYTES
     for context in contexts:
         names = _size(context.id) + _size(context.source)
@@ -115,7 +103,7 @@ def passages(contexts: Iterable[Context]) -> Bounded:
     return Bounded(tuple(kept), cut=False)
 
 
-def _surely_fit(contexts: tuple[Context, ...]) -> bool:
+def _surely_fit(contexts: tuple[records.Context, ...]) -> bool:
     """Whether passages are within the bound of bytes, whatever their characters are."""
     letters = 0
     for context in contexts:
@@ -123,7 +111,7 @@ def _surely_fit(contexts: tuple[Context, ...]) -> bool:
     return _WIDEST * letters < MAX_BYTES
 
 
-def shed(supplement: Supplement) -> Supplement:
+def shed(supplement: records.Supplement) -> records.Supplement:
     """Release the passages that `bounded` would drop, but the first: it still sees that there were more.
 
     For where supplements arrive in numbers, before they are held together.
@@ -134,7 +122,7 @@ def shed(supplement: Supplement) -> Supplement:
     return replace(supplement, contexts=contexts[: len(within.contexts) + 1])
 
 
-def bounded(supplement: Supplement) -> tuple[Supplement, bool]:
+def bounded(supplement: records.Supplement) -> tuple[records.Supplement, bool]:
     """Return the supplement within the bounds, and whether anything had to be cut.
 
     A name that is too long is left alone: cut, it would be another's.
@@ -152,7 +140,7 @@ def bounded(supplement: Supplement) -> tuple[Supplement, bool]:
     return replace(supplement, contexts=contexts, **long), True
 
 
-def size(supplement: Supplement) -> int:
+def size(supplement: records.Supplement) -> int:
     """About how many bytes the texts of a supplement take up.
 
     >>> size(Supplement(id="1", received_at=0.0, source="feedback", comment="wrong", contexts=(Context(text="a"),)))
@@ -216,22 +204,22 @@ def token_count(value: object) -> int | None:
     return value
 
 
-def bounded_usage(usage: Usage | None) -> Usage | None:
+def bounded_usage(usage: records.Usage | None) -> records.Usage | None:
     """Return a usage without counts that cannot be."""
     if usage is None:
         return None
-    counts = {field.name: getattr(usage, field.name) for field in fields(Usage)}
+    counts = {field.name: getattr(usage, field.name) for field in fields(records.Usage)}
     if all(count is None or 0 <= count <= MAX_TOKENS for count in counts.values()):
         return usage
-    return Usage(**{name: token_count(count) for name, count in counts.items()})
+    return records.Usage(**{name: token_count(count) for name, count in counts.items()})
 
 
-def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
+def bounded_passages(contexts: tuple[records.Context, ...]) -> tuple[records.Context, ...]:
     """Return passages whose ids and sources are bounded."""
-    return each_changed(bounded_passage, contexts)
+    return records.each_changed(bounded_passage, contexts)
 
 
-def bounded_passage(context: Context) -> Context:
+def bounded_passage(context: records.Context) -> records.Context:
     """Return a passage whose id, source and tool are bounded."""
     if context.id is None and context.source is None and context.tool is None:
         return context
@@ -247,9 +235,9 @@ def _named(record: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: optional_name(getattr(record, name)) for name in names}
 
 
-def bounded_sample(sample: Sample) -> Sample:
+def bounded_sample(sample: records.Sample) -> records.Sample:
     """Return a sample whose names and counts are bounded, from any release of the gateway."""
-    return changed(
+    return records.changed(
         sample,
         **_named(sample, _NAMES_OF_SAMPLE),
         tags=_kept(sample.tags, bounded_tags(sample.tags, 2 * MAX_TAGS)),  # the gateway adds some of its own
@@ -270,26 +258,28 @@ def _kept(old: _T, new: _T) -> _T:
     return old if new == old else new
 
 
-def bounded_history(history: tuple[Message, ...]) -> tuple[Message, ...]:
+def bounded_history(history: tuple[records.Message, ...]) -> tuple[records.Message, ...]:
     """Return the last messages of a history, each cut."""
     return _shortened_messages(history[-MAX_HISTORY:])
 
 
-def bounded_transcript(transcript: tuple[Message, ...]) -> tuple[Message, ...]:
+def bounded_transcript(transcript: tuple[records.Message, ...]) -> tuple[records.Message, ...]:
     """Return the first and the last messages of a conversation, each cut."""
     if len(transcript) > MAX_TRANSCRIPT:
         transcript = (*transcript[:_BEGINNING], *transcript[_BEGINNING - MAX_TRANSCRIPT :])
     return _shortened_messages(transcript)
 
 
-def _shortened_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    return each_changed(lambda message: changed(message, text=message.text[:MAX_HISTORY_TEXT]), messages)
+def _shortened_messages(messages: tuple[records.Message, ...]) -> tuple[records.Message, ...]:
+    return records.each_changed(
+        lambda message: records.changed(message, text=message.text[:MAX_HISTORY_TEXT]), messages
+    )
 
 
-def bounded_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def bounded_calls(calls: tuple[records.ToolCall, ...]) -> tuple[records.ToolCall, ...]:
     """Return the first tool calls, their names and arguments cut."""
-    return each_changed(
-        lambda call: changed(call, name=bounded_name(call.name), arguments=call.arguments[:MAX_ARGUMENTS]),
+    return records.each_changed(
+        lambda call: records.changed(call, name=bounded_name(call.name), arguments=call.arguments[:MAX_ARGUMENTS]),
         calls[:MAX_CALLS],
     )
 
@@ -298,7 +288,7 @@ def _counted(count: int | None) -> int | None:
     return None if count is None else min(max(count, 1), MAX_TURNS)
 
 
-def _bounded_links(links: Links) -> Links:
+def _bounded_links(links: records.Links) -> records.Links:
     hashes = {
         name: tuple(bounded_name(mark) for mark in getattr(links, name)[:MAX_LINKS])
         for name in ("gives", "asked", "arguments")
@@ -314,7 +304,7 @@ def _bounded_links(links: Links) -> Links:
     )
 
 
-def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
+def bounded_capture(capture: records.CaptureInfo, *, margin: int = 0) -> records.CaptureInfo:
     """Return how a sample was found with as many parts and as much text as is kept; the longest texts are cut.
 
     With `margin` a truncated text keeps that many more characters, for redaction before the final cut: half a secret
@@ -325,7 +315,7 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
         capture = replace(capture, marker=names[0], reason=names[1], source=names[2])
     parts = capture.parts
     if any(bounded_name(role) != role for role in {part.role for part in parts}):
-        parts = each_changed(lambda part: changed(part, role=bounded_name(part.role)), parts)
+        parts = records.each_changed(lambda part: records.changed(part, role=bounded_name(part.role)), parts)
     if len(parts) > MAX_PARTS:
         parts = _most_telling(parts)
     texts = [part.text for part in parts if part.text]
@@ -339,7 +329,7 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
     return replace(capture, parts=parts, shortened=shortened)
 
 
-def _most_telling(parts: tuple[PromptPart, ...]) -> tuple[PromptPart, ...]:
+def _most_telling(parts: tuple[records.PromptPart, ...]) -> tuple[records.PromptPart, ...]:
     """Leave out the shortest instructions first, then what comes last."""
     kept_first = [index for index, part in enumerate(parts) if part.kind != "instructions"]
     around = [index for index, part in enumerate(parts) if part.kind == "instructions"]
@@ -347,12 +337,11 @@ def _most_telling(parts: tuple[PromptPart, ...]) -> tuple[PromptPart, ...]:
     return tuple(parts[index] for index in sorted([*kept_first, *around][:MAX_PARTS]))
 
 
-def _shortened(part: PromptPart, most: int, margin: int) -> PromptPart:
-    text = part.text
-    if _size(text) <= most:
+def _shortened(part: records.PromptPart, most: int, margin: int) -> records.PromptPart:
+    if _size(text := part.text) <= most:
         return part
     kept = text[:most].encode("utf-8", "surrogatepass")[:most].decode("utf-8", "ignore")
-    return changed(part, text=text[: len(kept) + margin])
+    return records.changed(part, text=text[: len(kept) + margin])
 
 
 def _level(sizes: Iterable[int], room: int) -> int | None:
@@ -361,15 +350,14 @@ def _level(sizes: Iterable[int], room: int) -> int | None:
     >>> _level([10, 90, 300], 200), _level([10, 90], 200)
     (100, None)
     """
-    left = sorted(sizes)
-    if sum(left) <= room:
+    if sum(left := sorted(sizes)) <= room:
         return None
     while left[0] * len(left) <= room:
         room -= left.pop(0)
     return room // len(left)
 
 
-def bounded_supplement(supplement: Supplement) -> Supplement:
+def bounded_supplement(supplement: records.Supplement) -> records.Supplement:
     """Return a supplement whose names are bounded as those of the sample that it is about."""
     return replace(
         supplement,

@@ -56,9 +56,7 @@ def host_problem(host: str) -> str | None:
         return "looks like an IP address and is none"
     if set(host) & set(":/[]"):
         return "expected an IP address or a host name alone, without scheme, port or brackets"
-    if not _HOST_NAME.fullmatch(host):
-        return "is neither an IP address nor a host name"
-    return None
+    return "is neither an IP address nor a host name" if not _HOST_NAME.fullmatch(host) else None
 
 
 def listener_problem(host: str) -> str | None:
@@ -185,8 +183,7 @@ def cannot_listen(host: str, port: int, error: OSError) -> OSError:
 
 
 def _overlap(host: str, other: str) -> bool:
-    names = {host.lower(), other.lower()}
-    if len(names) == 1 or _is_any(host) or _is_any(other):
+    if len(names := {host.lower(), other.lower()}) == 1 or _is_any(host) or _is_any(other):
         return True
     return any(_version(name) is None for name in names) and is_loopback(host) and is_loopback(other)
 

@@ -102,9 +102,7 @@ def with_environment(config: S, problems: settings.Problems) -> S:
         return config
     url, warning = otlp_endpoint()
     problems.warnings += [] if warning is None else [warning]
-    if url is None:
-        return config
-    return replace(config, telemetry=replace(config.telemetry, otlp_endpoint=url))
+    return config if url is None else replace(config, telemetry=replace(config.telemetry, otlp_endpoint=url))
 
 
 def shared_problems(shared: Shared) -> list[str]:
@@ -215,8 +213,7 @@ def otlp_endpoint(variables: Mapping[str, str] | None = None) -> Endpoint:
     'OTEL_EXPORTER_OTLP_ENDPOINT is not used: OTEL_EXPORTER_OTLP_PROTOCOL is not http/protobuf'
     """
     known = settings.environment() if variables is None else variables
-    url = known.get(ENDPOINT, "").strip()
-    if not url or known.get(_DISABLED, "").strip().lower() == "true":
+    if not (url := known.get(ENDPOINT, "").strip()) or known.get(_DISABLED, "").strip().lower() == "true":
         return Endpoint()
     if known.get(_PROTOCOL, "").strip() not in ("", "http/protobuf"):
         return _unused(f"{_PROTOCOL} is not http/protobuf")

@@ -94,8 +94,7 @@ def hint(name: str, known: Iterable[str]) -> str:
     ("; did you mean 'threshold'?", '; known: rate', '; there are none')
     """
     known = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
+    if near := difflib.get_close_matches(name, known, n=1):
         return f"; did you mean {near[0]!r}?"
     return f"; known: {', '.join(known)}" if known else "; there are none"
 

@@ -55,8 +55,7 @@ class Live:
         return self.found[placeholder]
 
     def _variable(self, name: str) -> Value:
-        value = self._environment.get(name)
-        if not value:
+        if not (value := self._environment.get(name)):
             return Value(MISSING, f"the environment variable {name} is {'not set' if value is None else 'empty'}")
         return Value(value)
 
@@ -151,9 +150,7 @@ def _secret(path: Path) -> Value:
     if len(text) > _LONGEST_SECRET:
         problem = f"longer than {_LONGEST_SECRET} characters"
     text = text.removesuffix("\n").removesuffix("\r")
-    if problem or not text:
-        return Value(MISSING, f"{path}: {problem or 'empty'}")
-    return Value(text)
+    return Value(MISSING, f"{path}: {problem or 'empty'}") if problem or not text else Value(text)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

@@ -104,24 +104,18 @@ class Lookup(NamedTuple):
 
 def linked(sample: Sample) -> Linked | None:
     """Return what joins a sample, standing for itself; None for a sample of an older gateway."""
-    links = sample.links
-    if links is None:
+    if (links := sample.links) is None:
         return None
     session, named = sample.conversation, sample.conversation is not None
     unknown: Result = "first" if links.follows is None else "missing"
     result: Result = "session" if named else unknown
     place = Place(session or sample.id, links.turn, links.hop, result, start=sample.id)
     return Linked(
-        id=sample.id,
-        app=sample.app,
-        started_at=sample.started_at,
+        **{name: getattr(sample, name) for name in ("id", "app", "started_at", "cluster", "trace_id", "prompt")},
         ended_at=sample.started_at + max(sample.duration_s or 0.0, 0.0),
         place=place,
         links=links,
         session=session,
-        cluster=sample.cluster,
-        trace_id=sample.trace_id,
-        prompt=sample.prompt,
         calls=len(sample.calls),
         sampled=sample.rate < 1.0,
         named=named,
@@ -172,8 +166,7 @@ def doubts(exchange: Linked, other: Linked) -> Lookup | None:
 
     It finds requests that showed the text before the other exchange had given it.
     """
-    follows = exchange.links.follows
-    if follows is None or follows[0] != "t":
+    if (follows := exchange.links.follows) is None or follows[0] != "t":
         return None
     return Lookup(exchange.app, f"f:{follows}", exchange.started_at - WINDOW_S, other.ended_at - SKEW_S)
 
@@ -217,8 +210,7 @@ def cluster_with(exchange: Linked) -> str | None:
 
 
 def _continued(exchange: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> tuple[Linked | None, Result]:
-    follows = exchange.links.follows
-    if follows is None:
+    if (follows := exchange.links.follows) is None:
         return None, "first"
     several = {other.id: other for others in found.values() for other in others}
     fitting = [other for other in several.values() if follows in other.links.gives and _may_continue(exchange, other)]
@@ -227,8 +219,7 @@ def _continued(exchange: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> tu
     fitting = [other for other in fitting if not _contradicts(exchange, other) or evidence[other.id] & uncontested]
     if not fitting:
         return None, "missing"
-    chosen = _one_of(exchange, _best(fitting, evidence))
-    if chosen is None:
+    if (chosen := _one_of(exchange, _best(fitting, evidence))) is None:
         return None, "ambiguous"
     crowded = _crowded(found, f"g:{follows}")
     if "asked" in evidence[chosen.id] and (key := _asked_key(exchange)) is not None:
@@ -247,8 +238,7 @@ def _is_fixed(
     Then requests showed it, with the same words before, when the other exchange had not given it yet; those that
     continue a third exchange do not count.
     """
-    lookup = doubts(exchange, other)
-    if lookup is None or lookup not in found or evidence & {"session", "trace"}:
+    if (lookup := doubts(exchange, other)) is None or lookup not in found or evidence & {"session", "trace"}:
         return False
     shown = [
         shows
@@ -307,8 +297,7 @@ def _best(fitting: Sequence[Linked], evidence: Mapping[str, frozenset[str]]) -> 
 
 def _one_of(exchange: Linked, best: Sequence[Linked]) -> Linked | None:
     """Return the one that is meant: they are one conversation's, or one request's, or only one is recent."""
-    ordered = sorted(best, key=lambda other: (other.started_at, other.id))
-    if not ordered:
+    if not (ordered := sorted(best, key=lambda other: (other.started_at, other.id))):
         return None
     last = ordered[-1]
     if len(ordered) == 1 or len({other.place.conversation for other in ordered}) == 1:

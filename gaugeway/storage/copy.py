@@ -44,8 +44,7 @@ async def move_store(
     far the move is, is saved there under `origin`: begun again it goes on. One that is done begins from the start.
     """
     key = _PREFIX + blake2b(origin.encode(), digest_size=8).hexdigest()
-    saved = (await target.load()).get(key, b"{}")
-    moved = msgspec.json.decode(saved, type=Moved)
+    moved = msgspec.json.decode((await target.load()).get(key, b"{}"), type=Moved)
     for step in (_move_supplements, _move_samples):
         while await step(source, target, moved):
             await target.save({key: msgspec.json.encode(moved)})

@@ -29,9 +29,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
     def offers(self, port: Port) -> str | None:
         """Return the import string for a port, or None."""
-        if port in self.keeps:
-            return self.documents
-        return {"store": self.store, "queue": self.queue}.get(port)
+        return self.documents if port in self.keeps else {"store": self.store, "queue": self.queue}.get(port)
 
 
 def engine_of(url: str) -> Engine | None:
@@ -57,7 +55,6 @@ def adapter(url: str, port: Port) -> Any:
 
 
 def _load(scheme: str, known: Mapping[str, str]) -> Engine:
-    engine = load(scheme, known, "engine")
-    if not isinstance(engine, Engine):
+    if not isinstance(engine := load(scheme, known, "engine"), Engine):
         raise ValueError(f"{known[scheme]!r} is not a gaugeway.storage.engine.Engine")  # noqa: TRY004 - as other errors of settings
     return engine

@@ -58,8 +58,7 @@ class Trail:
 
     def sample(self, sample_id: str, payload: str) -> bool:
         """Whether a sample is meant."""
-        meant = self._subject.meets_sample(payload)
-        if meant:
+        if meant := self._subject.meets_sample(payload):
             self.addresses.update([("exchange", sample_id), *addresses_of(payload)])
         return meant
 

@@ -112,9 +112,7 @@ def completes(new: Sample, old: Sample) -> bool:
         return False
     if old.contexts and (new.contexts, new.context_source) != (old.contexts, old.context_source):
         return False
-    if old.calls not in ((), new.calls):
-        return False
-    if old.retrieval_s not in (None, new.retrieval_s):
+    if old.calls not in ((), new.calls) or old.retrieval_s not in (None, new.retrieval_s):
         return False
     return old.question in (None, "", new.question) and old.reference in (None, "", new.reference)
 
@@ -183,8 +181,7 @@ class WaitingRoom:
                 if supplement.source != "spans":
                     released.append(self._leave(sample_id))
                 elif waiting.channel == "spans":
-                    until = min(waiting.until, now + self._settle_s)
-                    self._waiting[sample_id] = waiting._replace(until=until)
+                    self._waiting[sample_id] = waiting._replace(until=min(waiting.until, now + self._settle_s))
         return released
 
     def due(self, now: float) -> list[Sample]:
@@ -260,8 +257,7 @@ def _distinct(contexts: Iterable[Context]) -> tuple[Context, ...]:
     ids: dict[str, set[str | None]] = {}
     nameless: dict[str, int] = {}
     for context in contexts:
-        known = ids.setdefault(context.text, set())
-        if context.id in known or (known and context.id is None):
+        if context.id in (known := ids.setdefault(context.text, set())) or (known and context.id is None):
             continue
         if context.id is None:
             nameless[context.text] = len(kept)

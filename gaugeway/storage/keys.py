@@ -7,14 +7,14 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from gaugeway.storage.documents import Changes, Collection, Documents, Row, Spending
+from gaugeway.storage.documents import Changes, Collection, Documents, Row
 from gaugeway.storage.engine import adapter
 from gaugeway.storage.engines.failures import EngineError
 
@@ -101,7 +101,7 @@ class Keys:
     """Stores keys and spending in documents. Operations raise `engines.failures.FAILURES`; the next one tries again."""
 
     def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+        self._documents, self.spend, self.aclose = documents, documents.spend, documents.aclose
 
     async def create(
         self,
@@ -153,14 +153,6 @@ class Keys:
         current, rows = await self._documents.changed(KEYS, revision)
         # In a thread: decoding thousands of keys must not delay requests.
         return current, None if rows is None else await asyncio.to_thread(_read_keys, rows)
-
-    async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
-        """Add spending, all or nothing; return what all processes together have spent today."""
-        return await self._documents.spend(spending, today)
-
-    async def aclose(self) -> None:
-        """Close the file or connections; the next operation opens them again."""
-        await self._documents.aclose()
 
 
 def open_keys(url: str | None, data_dir: Path, *, busy_timeout_s: float = 5.0) -> Keys:

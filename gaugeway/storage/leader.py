@@ -71,12 +71,10 @@ def stand(url: str, ledger: StateStore, tick_s: float, queue_url: str = "") -> t
     store has no lock, the engine of the queue at `queue_url` elects, and keeps what the leader saves; where that
     cannot either, this process leads, and must be the only one.
     """
-    engine = engine_of(url)
-    if engine is None or engine.embedded:
+    if (engine := engine_of(url)) is None or engine.embedded:
         return Alone(), ledger
     for place in (url, queue_url):
-        elects = engine_of(place)
-        if elects is not None and elects.leader is not None:
+        if (elects := engine_of(place)) is not None and elects.leader is not None:
             leader, fenced = load(elects.leader, {})(place, ledger, MONITORS, tick_s)
             return leader, fenced
     _log.warning("leader election unavailable with this store and queue: run exactly one monitors process")

@@ -20,8 +20,7 @@ async def spread_points(store: Store, query: Query, most: int) -> tuple[list[Poi
     points; what a part does not use goes to the others. Of a query without a metric, an exchange has all its points or
     none.
     """
-    whole = await _from_first(store, query)
-    if whole is None:
+    if (whole := await _from_first(store, query)) is None:
         return [], True
     found, complete = await _read_shares(store, _parts(whole), most)
     return [point for points in reversed(found) for point in points], complete

@@ -52,7 +52,7 @@ class Templates:
     """
 
     def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+        self._documents, self.aclose = documents, documents.aclose
 
     async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
         """Return all templates, or those of one app: by app, the oldest first."""
@@ -107,15 +107,10 @@ class Templates:
             await self._documents.update(TEMPLATES, change)
         return len(gone)
 
-    async def aclose(self) -> None:
-        """Let go of file or connections; the next operation opens them again."""
-        await self._documents.aclose()
-
 
 def body_of(template: StoredTemplate) -> str:
     """Encode it. Raises RefusedError for one that is too large."""
-    body = encoded(template)
-    if len(body) > MAX_TEMPLATE_BYTES:
+    if len(body := encoded(template)) > MAX_TEMPLATE_BYTES:
         raise RefusedError(f"a template of {len(body)} bytes is too large to be kept")
     return body.decode()
 

@@ -166,7 +166,7 @@ class Trials:
     """Keeps trials in documents. Operations raise `engines.failures.FAILURES`."""
 
     def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+        self._documents, self.aclose = documents, documents.aclose
 
     async def all(self) -> list[StoredTrial]:
         """Return all trials, the newest first."""
@@ -367,10 +367,6 @@ class Trials:
         if meant and not dry_run:
             await self.drop(meant)
         return len(meant)
-
-    async def aclose(self) -> None:
-        """Let go of file or connections; the next operation opens them again."""
-        await self._documents.aclose()
 
 
 def open_trials(url: str) -> Trials:

@@ -39,11 +39,9 @@ def abstained(text: str) -> bool:
     >>> abstained('The host replied "I do not know". Ask it again.')
     False
     """
-    text = undecorated(text)
-    if not text or len(text) > LONGEST:
+    if not (text := undecorated(text)) or len(text) > LONGEST:
         return False
-    plain = text.lower().replace("\u2019", "'").replace("\uff0c", ",")
-    if _QUOTES.search(plain) is not None:
+    if _QUOTES.search(plain := text.lower().replace("\u2019", "'").replace("\uff0c", ",")) is not None:
         plain = _QUOTED.sub(_QUOTATION, plain)
     return any(_declines(plain, PHRASES[name]) for name in _languages(text))
 
@@ -64,8 +62,7 @@ def _declines(text: str, phrases: Phrases) -> bool:
 
 def _lacks(clause: str, phrases: Phrases) -> bool:
     """Return whether a clause says that the passages lack something, and beside it nothing but what was asked."""
-    found = phrases.lacking.search(clause)
-    if found is None:
+    if (found := phrases.lacking.search(clause)) is None:
         return False
     before, after = clause[: found.start()].split(",")[:-1], clause[found.end() :].split(",")[1:]
     openings = (phrases.polite, phrases.opening)
@@ -76,8 +73,7 @@ def _lacks(clause: str, phrases: Phrases) -> bool:
 
 def _languages(text: str) -> tuple[str, ...]:
     """The languages to try: the one that the text shows, or all of its script."""
-    found = language_of(text)
-    if found is not None:
+    if (found := language_of(text)) is not None:
         return (found,)
     return _LATIN if text.isascii() else tuple(PHRASES)
 

@@ -61,8 +61,7 @@ def _is_valid(schema: bytes) -> bool:
     """Return whether a schema fits JSON Schema's own: `"required": "n"` does not, and no call could fit it."""
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415 - with the first call of a tool
 
-    decoded = msgspec.json.decode(schema)
-    if _count(decoded, MAX_VALUES) < 0:
+    if _count((decoded := msgspec.json.decode(schema)), MAX_VALUES) < 0:
         return False
     try:
         Draft202012Validator.check_schema(decoded)

@@ -77,8 +77,7 @@ def _only_count(ids: Sequence[str | None]) -> bool:
     for sample_id in ids:
         if sample_id is None or not sample_id.isdecimal():
             return False
-        number = int(sample_id[:9])
-        if number not in (expected, 0, 1):
+        if (number := int(sample_id[:9])) not in (expected, 0, 1):
             return False
         expected = number + 1
     return bool(ids)

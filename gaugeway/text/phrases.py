@@ -105,8 +105,7 @@ class _Addressing:
             yield language, part
 
     def _is_order(self, before: str, language: str) -> bool:
-        before = before.rstrip()
-        if not before or not before[-1].isalnum():
+        if not (before := before.rstrip()) or not before[-1].isalnum():
             return True
         return before.split()[-1].strip("\"'([") in self._before[language]
 

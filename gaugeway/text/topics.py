@@ -68,8 +68,7 @@ def topics(
 
 def fit_topics(questions: Mapping[str, str], *, k: int = 8, seed: int = 0) -> TopicModel | None:
     """Find topics in questions, as `topics` does; None for fewer than 24 of them."""
-    found = _fitted(questions, k, seed)
-    if found is None:
+    if (found := _fitted(questions, k, seed)) is None:
         return None
     labels = _labels(list(found.terms.values()), found.nearest, len(found.centres))
     own = {
@@ -117,8 +116,7 @@ def narrow_and_broad_topics(
     >>> broad["a0"] != broad["b0"], len(set(broad.values()))
     (True, 2)
     """
-    found = _fitted(questions, k, seed)
-    if found is None:
+    if (found := _fitted(questions, k, seed)) is None:
         return {}, {}
     documents = list(found.terms.values())
     merged = _merged(found.vectors, found.nearest, len(found.centres))[found.nearest]
@@ -241,8 +239,7 @@ class _Space:
         matrix = np.zeros((len(documents), len(self._idf)), dtype=np.float32)
         for row, terms in enumerate(documents):
             for term, n in terms.items():
-                column = self._column.get(_bucket(term))
-                if column is not None:
+                if (column := self._column.get(_bucket(term))) is not None:
                     matrix[row, column] += (1.0 + math.log(n)) * self._idf[column]
         return _unit(matrix)
 
@@ -289,8 +286,7 @@ def _clustered(vectors: Array, k: int, seed: int) -> Array:
     if len(vectors) < k:
         return centres
     for start in range(_STARTS):
-        rng = np.random.default_rng([seed, start])
-        candidate = _begun(vectors, k, rng)
+        candidate = _begun(vectors, k, np.random.default_rng([seed, start]))
         for _ in range(_STEPS):
             nearest, _ = _nearest(vectors, candidate)
             sums = np.zeros_like(candidate)
@@ -299,8 +295,7 @@ def _clustered(vectors: Array, k: int, seed: int) -> Array:
             if np.allclose(moved, candidate, atol=1e-6):
                 break
             candidate = moved
-        total = float(_nearest(vectors, candidate)[1].sum())
-        if total > best:
+        if (total := float(_nearest(vectors, candidate)[1].sum())) > best:
             best, centres = total, candidate
     return centres
 
@@ -310,8 +305,7 @@ def _begun(vectors: Array, k: int, rng: np.random.Generator) -> Array:
     distance = np.full(len(vectors), np.inf)
     for _ in range(k - 1):
         distance = np.minimum(distance, np.maximum(0.0, 1.0 - vectors @ vectors[chosen[-1]]))
-        total = distance.sum()
-        if total <= 0.0:
+        if (total := distance.sum()) <= 0.0:
             break
         chosen.append(int(rng.choice(len(vectors), p=distance / total)))
     return vectors[chosen]

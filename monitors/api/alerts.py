@@ -218,8 +218,7 @@ def labelling_handlers(store: Store, supply: Callable[[Sequence[Supplement]], Aw
     @post("/api/exchanges/{exchange_id:str}/label", guards=[same_origin], status_code=202)
     async def add(exchange_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, str]:
         new = await body_of(request, NewLabel)
-        stored = await store.sample(exchange_id)
-        if stored is None:
+        if (stored := await store.sample(exchange_id)) is None:
             raise NotFoundException(f"no captured exchange has the id {exchange_id}")
         sample, evaluations = stored
         if new.metric not in {evaluation.metric for evaluation in evaluations}:

@@ -222,8 +222,7 @@ def _exchange_handlers(insight: Insight) -> list[Any]:
 
     @get("/api/exchanges/{exchange_id:str}")
     async def exchange(exchange_id: FromPath[str]) -> dict[str, Any]:
-        found = await store.sample(exchange_id)
-        if found is None:
+        if (found := await store.sample(exchange_id)) is None:
             raise NotFoundException(f"no captured exchange has the id {exchange_id}")
         said, repeats = await store.supplements_of(found[0]), insight.judge_repeats()
         return _as_json(*found, repeats) | {"supplements": [asdict(supplement) for supplement in said]}

@@ -36,8 +36,7 @@ def conversation_handlers(store: Store, passing: Passings = default_passing) -> 
     async def conversation(
         conversation_id: FromPath[str], app: FromQuery[str | None] = None
     ) -> Sequence[ConversationTurn]:
-        turns = await read_turns(store, conversation_id, app)
-        if not turns:
+        if not (turns := await read_turns(store, conversation_id, app)):
             raise NotFoundException(f"no conversation has the id {conversation_id}")
         return turns
 

@@ -102,8 +102,7 @@ def period(since: str, until: str, now: float) -> tuple[float, float | None]:
             ends[name] = moment(text, now)
         except ValueError as error:
             raise ClientException(f"{name}: {error}") from None
-    length = ends["until"] - ends["since"]
-    if not 0.0 < length <= MAX_PERIOD_S:
+    if not 0.0 < (length := ends["until"] - ends["since"]) <= MAX_PERIOD_S:
         raise ClientException("since: must be before until, and at most 90 days")
     return length, ends["until"] if until else None
 

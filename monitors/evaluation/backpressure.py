@@ -100,8 +100,7 @@ class JudgePace:
         if math.isinf(self._target_s):
             return 1.0
         judged_s, tried = self._judged_s.total(now), self._tried.total(now)
-        wanted = self.arrivals_per_s(now) + waiting / self._target_s
-        if min(judged_s, tried, wanted) <= _NOTHING:
+        if min(judged_s, tried, (wanted := self.arrivals_per_s(now) + waiting / self._target_s)) <= _NOTHING:
             return self.factor if waiting > self._places else 1.0
         return min(1.0, max(self._floor, self._places / wanted * tried / judged_s))
 

@@ -107,8 +107,7 @@ class CauseJudging:
     async def _judge(self, known: Point, metrics: Sequence[Metric], gate: asyncio.Semaphore) -> list[Point]:
         """Judge one stored exchange; a failed evaluation gives no point."""
         async with gate:
-            stored = await self.store.sample(known.sample_id)
-            if stored is None:
+            if (stored := await self.store.sample(known.sample_id)) is None:
                 return []
             outcomes = await asyncio.gather(
                 *(

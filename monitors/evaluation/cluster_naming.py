@@ -95,8 +95,7 @@ class ClusterNames:
         return tuple(self._named(app, kind, cluster) for cluster in clusters)
 
     def _named(self, app: str, kind: Kind, cluster: AnswerCluster) -> AnswerCluster:
-        found = _most_alike(self._known, app, kind, cluster.keywords)
-        if found is not None:
+        if (found := _most_alike(self._known, app, kind, cluster.keywords)) is not None:
             return replace(cluster, name=found.name, is_named=True) if found.name else cluster
         waits = any(_alike(waiting, app, kind, cluster.keywords) >= SAME for waiting in self._waiting)
         if cluster.keywords and not waits and len(self._waiting) < MAX_WAITING:
@@ -149,8 +148,7 @@ class ClusterNames:
 
     async def _example(self, sample_id: str) -> str:
         """Return question and failed claims of an exchange as stored: redacted."""
-        stored = await self.store.sample(sample_id)
-        if stored is None:
+        if (stored := await self.store.sample(sample_id)) is None:
             return ""
         question = " ".join((stored[0].question or "")[: 2 * _LONGEST_EXAMPLE].split())[:_LONGEST_EXAMPLE]
         claims = failed_claims(stored[1])

@@ -278,8 +278,7 @@ class TurnGatherer:
 
         Others it returns as they are.
         """
-        links = sample.links
-        if links is None or sample.skip_reason is not None:
+        if (links := sample.links) is None or sample.skip_reason is not None:
             return False
         return links.within_turn or _lacks_history(links, sample) or _holds_prompts(sample)
 
@@ -289,8 +288,7 @@ class TurnGatherer:
         Earlier prompts in a history become the questions that were found in them. Other samples are returned as they
         are; None when the worker is stopped first.
         """
-        links = sample.links
-        if links is None or not self.concerns(sample):
+        if (links := sample.links) is None or not self.concerns(sample):
             return sample
         recalls = _lacks_history(links, sample)
         deadline = time.monotonic() + WAIT_S
@@ -318,8 +316,7 @@ class TurnGatherer:
             if exchange.id != sample.id and exchange.started_at < sample.started_at
         }
         rows = {exchange.id: exchange for exchange in await self._store.links([sample.id, *earlier])}
-        own = rows.get(sample.id)
-        if own is None:
+        if (own := rows.get(sample.id)) is None:
             return _Known([], [], complete=True)
         start = own.place.start
         expected = {exchange.id for exchange in await self._served(own) if exchange.place.start == start}

@@ -69,8 +69,7 @@ def described(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
 
     Says which extractor found how many passages, the score of each metric, and why others have none.
     """
-    count = len(sample.contexts)
-    if count:
+    if count := len(sample.contexts):
         how = "sent with the request" if sample.context_source == _SENT else f"found by '{sample.context_source}'"
         found = f"{count} passage{'s' if count > 1 else ''} {how}"
     else:

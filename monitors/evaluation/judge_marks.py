@@ -179,8 +179,7 @@ def spans_of(text: str, passages: Sequence[PassageMarks]) -> list[tuple[int, int
     position = 0
     for number, marks in enumerate(passages):
         following = passages[number + 1] if number + 1 < len(passages) else None
-        span = span_of(text, marks, position, following)
-        if span is None:
+        if (span := span_of(text, marks, position, following)) is None:
             return None
         found.append(span)
         position = span[1]
@@ -263,8 +262,7 @@ class CaptureAudits:
                     state = await self._save(end, (*state.audits, audit))
 
     async def _save(self, until: float, audits: Iterable[Audit]) -> Audits:
-        kept = tuple(audit for audit in audits if audit.at > until - MAX_KEPT_S)
-        state = Audits(until=until, audits=kept)
+        state = Audits(until=until, audits=tuple(audit for audit in audits if audit.at > until - MAX_KEPT_S))
         await self.state_store.save({STATE: msgspec.json.encode(state)})
         return state
 

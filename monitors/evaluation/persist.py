@@ -91,9 +91,7 @@ class Persistence:
             return await add(*evaluations, last=True)
         except Exception as error:  # not the engine's failure, so a retry would fail again
             self._on_error("store")
-            if not evaluations:
-                raise
-            if engine_failed(error):
+            if not evaluations or engine_failed(error):
                 raise
         if await add() is None:  # raises when it is the sample that is refused
             return None

@@ -51,13 +51,11 @@ class SupplementIntake:
     async def run(self) -> None:
         """Move supplements until `stopping` is set."""
         while not self.stopping.is_set():
-            taken = await self.persistence.attempt("take", partial(self.queue.take, _BATCH))
-            if not taken:
+            if not (taken := await self.persistence.attempt("take", partial(self.queue.take, _BATCH))):
                 await happens_within(self.stopping, self.poll_s)
                 continue
             batch = [self._bounded(bounded_supplement(supplement)) for supplement in taken]
-            stored = await self._store_batch(batch)
-            if stored is None:
+            if (stored := await self._store_batch(batch)) is None:
                 return
             self._batches += 1
             self.ready |= {sample.id: sample for sample in self.room.release(batch, time.monotonic())}
@@ -115,8 +113,7 @@ class SupplementIntake:
         concerned: dict[str, Sample] = {}
         for supplement in batch:
             with suppress(Exception):  # counted above
-                some = await store([supplement])
-                if some is None:
+                if (some := await store([supplement])) is None:
                     return None
                 concerned |= {sample.id: sample for sample in some}
         return list(concerned.values())

@@ -66,8 +66,7 @@ class TranscriptMaker:
         return made
 
     async def _transcript(self, name: str) -> Sample | None:
-        stored = await self.store.conversation(name, MOST_EXCHANGES)
-        if not stored or stored[-1].transcript:
+        if not (stored := await self.store.conversation(name, MOST_EXCHANGES)) or stored[-1].transcript:
             return None
         exchanges = [sample for sample in stored if not sample.transcript]
         return transcript_of(name, exchanges, silence_s=self.silence_s)
@@ -81,8 +80,7 @@ def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float) -
     than 1. Of a turn that was answered again after an edit, and what followed it, only the last branch counts.
     """
     seen = [sample for sample in exchanges if sample.skip_reason is None or sample.skip_reason in _SEEN_BY_THE_USER]
-    answers = _last_branch(seen)
-    if not answers:
+    if not (answers := _last_branch(seen)):
         return None
     first, last = answers[0], answers[-1]
     begun = list(first.history)

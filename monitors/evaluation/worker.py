@@ -314,11 +314,9 @@ class Worker:
             await self._persist.set_aside(sample, error)
 
     async def _process(self, sample: Sample, *, may_wait: bool) -> None:
-        supplements = await self._supplements.settled_for([sample])
-        if supplements is None:
+        if (supplements := await self._supplements.settled_for([sample])) is None:
             return
-        arrived = self._admitted(sample, supplements[0], may_wait=may_wait)
-        if arrived is not None:
+        if (arrived := self._admitted(sample, supplements[0], may_wait=may_wait)) is not None:
             await self._evaluate_and_store(arrived, None)
 
     def _admitted(self, sample: Sample, supplements: Sequence[Supplement], *, may_wait: bool) -> _Arrived | None:
@@ -348,14 +346,12 @@ class Worker:
         return None if placed is None else await self._persist.keep(placed[0], done)
 
     async def _place_and_store(self, arrived: _Arrived, evaluations: Sequence[Evaluation]) -> None:
-        placed = await self._conversations.current([arrived.joined])
-        if placed is not None:
+        if (placed := await self._conversations.current([arrived.joined])) is not None:
             await self._store_and_finish(arrived, placed[0], evaluations)
 
     async def _store_and_finish(self, arrived: _Arrived, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         unfinished = self._is_unfinished(sample, evaluations)
-        new = await self._persist.keep(sample, evaluations, settled=not unfinished)
-        if new is None:
+        if (new := await self._persist.keep(sample, evaluations, settled=not unfinished)) is None:
             return
         self._announce(arrived, sample, evaluations, [*arrived.early, *new])
         await self._finish(arrived, sample, unfinished=unfinished)
@@ -387,8 +383,7 @@ class Worker:
 
         The intake finds a sample only once it is stored; what came before that is picked up here.
         """
-        supplements = await self._supplements.stored_for(sample)
-        if supplements is None:
+        if (supplements := await self._supplements.stored_for(sample)) is None:
             return False
         new = [supplement for supplement in supplements if supplement.id not in known]
         for supplement in new:
@@ -413,17 +408,14 @@ class Worker:
         async def look() -> tuple[tuple[Sample, Sequence[Evaluation]] | None]:
             return (await self._store.sample(sample_id),)
 
-        stored = await self._persist.attempt("join", look, engine_failed)
-        if stored is None:
+        if (stored := await self._persist.attempt("join", look, engine_failed)) is None:
             return False
         if stored[0] is None:
             return True
         sample, evaluations = stored[0]
-        supplements = await self._supplements.stored_for(sample)
-        if supplements is None:
+        if (supplements := await self._supplements.stored_for(sample)) is None:
             return False
-        completed = complete(sample, supplements)
-        if completed == sample:
+        if (completed := complete(sample, supplements)) == sample:
             return True
         new = await self._persist.keep(completed, await self._evaluator.retry_skipped(completed, evaluations))
         if new is None:

@@ -4,20 +4,74 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from gaugeway.extensions import load, registered
+from gaugeway.records import Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.runtime import otlp_exporters as telemetry
 from gaugeway.settings import ConfigError, Problems
 from gaugeway.settings import shared as configuration
 from gaugeway.settings.options import construct
 from gaugeway.settings.shared import Shared, Sink
 from monitors import exporters
-from monitors.exporters import Exporter
+from monitors.exporters import Exporter, meets
 from monitors.exporters.instruments import Instruments
-from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import Catalogue
+from monitors.signals.answers import declines, declines_to_judge
+
+
+class PrometheusExporter(Exporter):
+    """Counts scores, verdicts and outcomes. `passes` maps a metric to (threshold, lower is better)."""
+
+    def __init__(self, instruments: Instruments, passes: Mapping[str, tuple[float, bool]]) -> None:
+        self._instruments = instruments
+        self._passes = passes
+        # Finding the series of labels costs more than counting in it. The labels' cap bounds how many there are.
+        self._score = cache(instruments.score.labels)
+        self._verdicts = cache(instruments.verdicts.labels)
+        self._evaluations = cache(instruments.evaluations.labels)
+        self._compared = cache(instruments.abstention_comparisons.labels)
+        self._disagreed = cache(instruments.abstention_disagreements.labels)
+
+    def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        app, model = self._instruments.cap.pair(sample.app, sample.model)
+        for evaluation in evaluations:
+            metric = evaluation.metric
+            self._instruments.checked(evaluation)
+            match evaluation.outcome:
+                case Score(value):
+                    exemplar = {"trace_id": sample.trace_id} if sample.trace_id else None
+                    self._score(app, metric, model).observe(value, exemplar)
+                    self._verdicts(app, metric, self._verdict(metric, value)).inc()
+                    self._evaluations(metric, "score", "").inc()
+                case Skipped(reason):
+                    self._verdicts(app, metric, "skipped").inc()
+                    self._evaluations(metric, "skipped", self._reason(metric, reason)).inc()
+                case Failed(error):
+                    self._verdicts(app, metric, "error").inc()
+                    self._evaluations(metric, "failed", self._reason(metric, error)).inc()
+
+        self._compare(app, sample, evaluations)
+
+    def _compare(self, app: str, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        """Count where judge and signal differ on whether the answer declines."""
+        judged = declines_to_judge(evaluations)
+        signal = declines(sample) if judged is not None else None
+        if signal is None:
+            return
+        self._compared(app).inc()
+        if judged != bool(signal):
+            self._disagreed(app, "judge_only" if judged else "signal_only").inc()
+
+    def _reason(self, metric: str, reason: str) -> str:
+        """Bound the reasons of each metric: a custom one may give any text."""
+        return self._instruments.cap(f"reason:{metric}", reason)
+
+    def _verdict(self, metric: str, value: float) -> str:
+        return "pass" if meets(value, *self._passes.get(metric, (0.5, False))) else "fail"
+
 
 GIVEN = {"timeout_s": 10.0, "give_up_s": 600.0}
 """For one request, and how long a delivery is retried, of every kind: what waits is held in memory."""
@@ -50,8 +104,7 @@ def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bo
         raise ConfigError([f"sinks[{index}].kind: {error}"]) from error
     given = {key: getattr(settings, key) for key in ("url", "metrics", "content")}
     given |= {**GIVEN, "observe": _observer(f"{settings.kind}-{index}", instruments), SPANS: documents}
-    sink = construct(kind, f"sinks[{index}]", settings.options, given, near=_EVERY_KIND)
-    return exporters.adapted(sink)
+    return exporters.adapted(construct(kind, f"sinks[{index}]", settings.options, given, near=_EVERY_KIND))
 
 
 def _observer(name: str, instruments: Instruments) -> Callable[[str, int], None]:
@@ -89,5 +142,4 @@ def _otel_exporter(
     headers = settings.otlp_headers
     spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
     logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if settings.events else None
-    both = settings.semconv == "both"
-    return OTelExporter(spans, logs, passes=passes, content=settings.content, both=both)
+    return OTelExporter(spans, logs, passes=passes, content=settings.content, both=settings.semconv == "both")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from gaugeway.data_files import table
 from gaugeway.records import Evaluation
 from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
 from gaugeway.signals import SIGNALS
@@ -26,38 +26,14 @@ from monitors.statistics.agreement import Repeatability
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
 RETRIEVAL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-
-
-class _Series(NamedTuple):
-    """A series as a class declares it; without a `name` it is called as its attribute."""
-
-    kind: type[Counter | Gauge | Histogram]
-    text: str
-    labels: tuple[str, ...] = ()
-    name: str = ""
-    options: Mapping[str, Any] = {}
-
-    def open(self, attribute: str, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
-        """Return the series, registered."""
-        name = f"gaugeway_{self.name or attribute}"
-        return self.kind(name, self.text, self.labels, registry=registry, **self.options)
-
-
-def _counter(text: str, *labels: str) -> Any:
-    return _Series(Counter, text, labels)
-
-
-def _gauge(text: str, *labels: str, name: str = "") -> Any:
-    return _Series(Gauge, text, labels, name)
-
-
-def _histogram(text: str, buckets: tuple[float, ...], *labels: str, name: str = "") -> Any:
-    return _Series(Histogram, text, labels, name, {"buckets": buckets})
-
-
-def _gauges(*labels: str, **texts: str) -> Any:
-    """Declare gauges of the same labels, by name."""
-    return tuple(_Series(Gauge, text, labels, name) for name, text in texts.items())
+_BUCKETS = {
+    "score": SCORE_BUCKETS,
+    "judge_duration": JUDGE_BUCKETS,
+    "judge_agreement": SCORE_BUCKETS,
+    "retrieval_duration": RETRIEVAL_BUCKETS,
+}
+_SERIES, _NAMES, _GROUPS = (table("monitors.exporters", "series.toml")[name] for name in ("series", "names", "groups"))
+"""What each series says, with its labels; the names of those that are not called like their attribute; and groups."""
 
 
 class GaugeGroup:
@@ -85,175 +61,94 @@ class GaugeGroup:
         self._shown = set(values)
 
 
-_WATCHED = ("app", "metric", "rule")
-
-
 class Instruments(Observer):
     """All series of the monitors' `/metrics`; attributes are named like the series."""
 
-    score: Histogram = _histogram("Scores in [0, 1].", SCORE_BUCKETS, "app", "metric", "model")
-    verdicts: Counter = _counter("Scores against their threshold.", "app", "metric", "verdict")
-    evaluations: Counter = _counter("Evaluations by outcome.", "metric", "outcome", "reason")
+    score: Histogram
+    verdicts: Counter
+    evaluations: Counter
 
-    _quality: GaugeGroup = _gauges(
-        "app",
-        "metric",
-        quality_mean="Estimated mean score over the window.",
-        quality_ci_low="Lower bound of the 95 % confidence sequence.",
-        quality_ci_high="Upper bound of the 95 % confidence sequence.",
-        quality_window_seconds="Length of the window of the mean.",
-        quality_n_eff="Effective number of scores behind the mean.",
-        quality_coverage_ratio="Share of the applicable samples that have a score.",
-        quality_cheap_correlation="Correlation of the score with the covariate on all traffic.",
-        quality_judge_saving_ratio="Factor by which the covariate reduces judge calls.",
-        slo_objective_ratio="Share of scores that should pass.",
-        score_threshold_ratio="Lowest score that passes.",
-    )
-    _labels: GaugeGroup = _gauges(
-        "app",
-        "metric",
-        quality_corrected_mean="Judge mean corrected by human labels.",
-        quality_corrected_ci_low="Lower bound of the 95 % interval of gaugeway_quality_corrected_mean.",
-        quality_corrected_ci_high="Upper bound of the 95 % interval of gaugeway_quality_corrected_mean.",
-        labels="Answers with human labels.",
-        judge_agreement_kappa="Cohen's kappa of judge and human labels on passing.",
-    )
-    quality_alarm: Gauge = _gauge("1 while an alert is firing.", *_WATCHED)
-    quality_evidence_log10: Gauge = _gauge("Evidence of a drop, log10 over the alarm threshold (0 = alarm).", *_WATCHED)
-    quality_baseline: Gauge = _gauge("Mean below which a drop is reported, on the metric's scale.", *_WATCHED)
-    trial_worse: Gauge = _gauge("1 where a trial found that a switch made answers worse, else 0.", "app", "trial")
-    rule_info: Gauge = _gauge("Always 1; the severity of a rule's alerts.", "rule", "severity")
-    quality_slice_alarm: Gauge = _gauge("1 while a slice's alert fires.", *_WATCHED, "slice")
-    version_first_seen: Gauge = _gauge(
-        "When a version was first seen.", "app", "kind", "version", name="version_first_seen_timestamp_seconds"
-    )
-    uncovered_scores: Counter = _counter("Scores ignored by alerts: coverage too low.", "metric")
+    _quality: GaugeGroup
+    _labels: GaugeGroup
+    quality_alarm: Gauge
+    quality_evidence_log10: Gauge
+    quality_baseline: Gauge
+    trial_worse: Gauge
+    rule_info: Gauge
+    quality_slice_alarm: Gauge
+    version_first_seen: Gauge
+    uncovered_scores: Counter
 
-    abstention_comparisons: Counter = _counter("Answers of which judge and signal say whether they decline.", "app")
-    abstention_disagreements: Counter = _counter(
-        "Of these, answers that only one of them finds to decline.", "app", "kind"
-    )
-    _signals: GaugeGroup = _gauges(
-        "app",
-        "signal",
-        signal_mean="Estimated mean of a signal over the window.",
-        signal_ci_low="Lower bound of the 95 % confidence sequence of gaugeway_signal_mean.",
-        signal_ci_high="Upper bound of the 95 % confidence sequence of gaugeway_signal_mean.",
-        signal_n_eff="Effective number of exchanges behind gaugeway_signal_mean.",
-        signal_window_seconds="Length of the window of gaugeway_signal_mean.",
-    )
+    abstention_comparisons: Counter
+    abstention_disagreements: Counter
+    _signals: GaugeGroup
 
-    answers: Counter = _counter("Evaluated answers, by what was found: question, passages.", "app", "found")
-    _capture: GaugeGroup = _gauges(
-        "app",
-        capture_ratio="Share of the answers with question and passages found.",
-        capture_ci_low="Lower bound of the 95 % interval of gaugeway_capture_ratio.",
-        capture_ci_high="Upper bound of the 95 % interval of gaugeway_capture_ratio.",
-        capture_n="Number of answers behind gaugeway_capture_ratio.",
-        capture_audited_ratio="Share of the audited exchanges in which the judge agrees with the capture.",
-        capture_audited_low="Lower bound of the 95 % interval of gaugeway_capture_audited_ratio.",
-        capture_audited_high="Upper bound of the 95 % interval of gaugeway_capture_audited_ratio.",
-        capture_audited_n="Number of exchanges behind gaugeway_capture_audited_ratio.",
-    )
+    answers: Counter
+    _capture: GaugeGroup
 
-    judge_requests: Counter = _counter("Judge calls with a response.", "judge_model")
-    judge_tokens: Counter = _counter("Tokens the judge used.", "judge_model", "type")
-    judge_cost_usd: Counter = _counter("What the judge cost at the configured prices.", "judge_model")
-    judge_errors: Counter = _counter("Judge calls without a usable response.", "judge_model", "error")
-    judge_duration: Histogram = _histogram(
-        "Latency of judge calls.", JUDGE_BUCKETS, "judge_model", name="judge_duration_seconds"
-    )
-    judge_unusable: Counter = _counter("Answers that could not be used, by reason.", "judge_model", "reason")
-    judge_blind: Gauge = _gauge("1 while the circuit of the failing judge is open.", "judge_model", "role")
-    judge_cache_lookups: Counter = _counter("Cache lookups of judge calls.", "judge_model", "result")
-    judge_cache_saved_usd: Counter = _counter("What cached answers would have cost.", "judge_model")
-    judge_tier: Counter = _counter("Judge calls by tier and outcome.", "tier", "outcome")
-    judge_agreement: Histogram = _histogram("Agreement of a tier with the last one.", SCORE_BUCKETS, "tier", "sure")
-    _drift: GaugeGroup = _gauges(
-        "metric",
-        judge_drift_ratio="Share of anchors with an unexpected score.",
-        judge_drift_low="Lower bound of the 95 % interval of gaugeway_judge_drift_ratio.",
-        judge_drift_shift="Mean of score minus expectation.",
-    )
-    judge_repeats: Counter = _counter("Second judgements of an answer, by outcome.", "metric", "outcome", "reason")
-    _repeatability: GaugeGroup = _gauges(
-        "judge_model",
-        "metric",
-        judge_repeat_sd="Standard deviation of one score of the same answer.",
-        judge_repeat_sd_ci_low="Lower bound of the 95 % interval of gaugeway_judge_repeat_sd.",
-        judge_repeat_sd_ci_high="Upper bound of the 95 % interval of gaugeway_judge_repeat_sd.",
-        judge_repeat_flip_ratio="Share of the answers judged twice of which only one score passes.",
-        judge_repeat_pairs="Answers judged twice in the last 30 days.",
-    )
-    judge_evidence: Counter = _counter(
-        "Claims of judges' first answers that were checked, by what was wrong.", "judge", "metric", "result"
-    )
-    _verified: GaugeGroup = _gauges(
-        "judge",
-        "metric",
-        judge_verified_ratio="Share of the evidence of a judge's last answers that could be verified.",
-        judge_verified_low="Lower bound of the 95 % interval of gaugeway_judge_verified_ratio.",
-        judge_verified_high="Upper bound of the 95 % interval of gaugeway_judge_verified_ratio.",
-        judge_verified_answers="Answers behind gaugeway_judge_verified_ratio, at most 500.",
-        judge_unscored_ratio="Share of them without a score, because nothing could be verified.",
-    )
-    judge_shutdown: Gauge = _gauge(
-        "When the judge's endpoint shuts the model down.", "judge_model", name="judge_shutdown_timestamp_seconds"
-    )
-    judge_model_checks: Counter = _counter("Readings of the endpoint's list of models.", "judge_model", "result")
-    _next: GaugeGroup = _gauges(
-        "judge_model",
-        "metric",
-        judge_next_agreement_ratio="Share of anchors on which judge.next_model agrees with judge.model.",
-        judge_next_agreement_low="Lower bound of the 95 % interval of that share.",
-        judge_next_agreement_high="Upper bound of the 95 % interval of that share.",
-        judge_next_anchors="Anchors scored by both.",
-        judge_next_shift="Mean score of judge.next_model minus that of judge.model on the anchors.",
-    )
-    evaluation_tokens: Counter = _counter("Tokens of judging.", "app", "metric", "type")
-    evaluation_cost_usd: Counter = _counter("What judging cost.", "app", "metric")
-    judge_budget_factor: Gauge = _gauge("Budget multiplier of the rates of judged metrics.")
-    judge_pace_factor: Gauge = _gauge("Multiplier of judged rates for a slow judge.")
-    judge_budget_spent: Gauge = _gauge("Spent today, by this process.", name="judge_budget_spent_usd")
-    embedding_requests: Counter = _counter("Embedding requests with a response.", "model")
-    embedding_tokens: Counter = _counter("Tokens of the texts embedded.", "model")
-    embedding_cost_usd: Counter = _counter("What embeddings cost at the configured price.", "model")
-    embedding_errors: Counter = _counter("Embedding requests without a usable response.", "model", "error")
-    embedding_lookups: Counter = _counter("Texts looked up.", "model", "result")
+    judge_requests: Counter
+    judge_tokens: Counter
+    judge_cost_usd: Counter
+    judge_errors: Counter
+    judge_duration: Histogram
+    judge_unusable: Counter
+    judge_blind: Gauge
+    judge_cache_lookups: Counter
+    judge_cache_saved_usd: Counter
+    judge_tier: Counter
+    judge_agreement: Histogram
+    _drift: GaugeGroup
+    judge_repeats: Counter
+    _repeatability: GaugeGroup
+    judge_evidence: Counter
+    _verified: GaugeGroup
+    judge_shutdown: Gauge
+    judge_model_checks: Counter
+    _next: GaugeGroup
+    evaluation_tokens: Counter
+    evaluation_cost_usd: Counter
+    judge_budget_factor: Gauge
+    judge_pace_factor: Gauge
+    judge_budget_spent: Gauge
+    embedding_requests: Counter
+    embedding_tokens: Counter
+    embedding_cost_usd: Counter
+    embedding_errors: Counter
+    embedding_lookups: Counter
 
-    queue_depth: Gauge = _gauge("Samples waiting or being evaluated.")
-    queue_oldest_seconds: Gauge = _gauge("Age of the oldest of them.")
-    queue_trimmed: Gauge = _gauge("Samples trimmed from a full queue, in total.")
-    queue_bytes: Gauge = _gauge("Approximate size of the waiting samples in the engine.")
-    queue_expired: Counter = _counter("Samples that waited too long to be judged.")
-    queue_dead_letters: Gauge = _gauge("Samples set aside after too many attempts.")
-    late_scores: Counter = _counter("Scores that arrived after their bucket was closed.")
-    conversation_links: Counter = _counter("Exchanges by how they were joined to a conversation, or why not.", "result")
-    supplements: Counter = _counter("Contexts, feedback and spans sent separately, by result.", "source", "result")
-    retrieval_duration: Histogram = _histogram(
-        "Time of the retrieval before an answer, from spans.",
-        RETRIEVAL_BUCKETS,
-        "app",
-        name="retrieval_duration_seconds",
-    )
-    retrieval_spans: Counter = _counter("Retriever spans received, by the convention they follow.", "convention")
-    agent_spans: Counter = _counter("Spans of tools and agents received, by operation.", "operation")
-    worker_errors: Counter = _counter("Failed operations, by operation.", "operation")
-    cause_evaluations: Counter = _counter("Evaluations made only to find the cause of an alert.", "metric")
-    prompt_marks: Counter = _counter("Requests sent to the judge for marking, by outcome.", "outcome")
-    capture_audits: Counter = _counter("Exchanges of which the judge audited the capture.", "result")
-    notifications: Counter = _counter("Notification attempts.", "notifier", "result")
-    sink_results: Counter = _counter("Scores sent to other systems, by result.", "sink", "result")
-    label_overflow: Counter = _counter("Label values shown as _other, by label.", "label")
-    build_info: Gauge = _gauge("Always 1; the version is the label.", "version")
+    queue_depth: Gauge
+    queue_oldest_seconds: Gauge
+    queue_trimmed: Gauge
+    queue_bytes: Gauge
+    queue_expired: Counter
+    queue_dead_letters: Gauge
+    late_scores: Counter
+    conversation_links: Counter
+    supplements: Counter
+    retrieval_duration: Histogram
+    retrieval_spans: Counter
+    agent_spans: Counter
+    worker_errors: Counter
+    cause_evaluations: Counter
+    prompt_marks: Counter
+    capture_audits: Counter
+    notifications: Counter
+    sink_results: Counter
+    label_overflow: Counter
+    build_info: Gauge
 
     def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
         self.registry = registry
-        for name, declared in vars(Instruments).items():
-            if isinstance(declared, _Series):
-                setattr(self, name, declared.open(name, registry))
-            elif isinstance(declared, tuple):
-                setattr(self, name, GaugeGroup(*(series.open(name, registry) for series in declared)))
+        for attribute, kind in Instruments.__annotations__.items():
+            if kind is GaugeGroup:
+                labels, texts = _GROUPS[attribute[1:]]["labels"], _GROUPS[attribute[1:]]["gauges"]
+                gauges = [Gauge(f"gaugeway_{name}", text, labels, registry=registry) for name, text in texts.items()]
+                setattr(self, attribute, GaugeGroup(*gauges))
+            else:
+                text, *labels = _SERIES[attribute]
+                options = {"buckets": _BUCKETS[attribute]} if kind is Histogram else {}
+                name = f"gaugeway_{_NAMES.get(attribute, attribute)}"
+                setattr(self, attribute, kind(name, text, labels, registry=registry, **options))
         self.judge_budget_factor.set(1.0)
         self.judge_pace_factor.set(1.0)
         self.cap = LabelCap(self.label_overflow)
@@ -356,8 +251,7 @@ class Instruments(Observer):
         signals: dict[tuple[str, ...], tuple[float | None, ...]] = {}
         scores: dict[tuple[str, ...], tuple[float | None, ...]] = {}
         for quality in estimates:
-            app = self.cap("app", quality.app)
-            if app == OVERFLOW:
+            if (app := self.cap("app", quality.app)) == OVERFLOW:
                 continue
             labels = (app, quality.metric)
             interval = quality.mean, quality.ci_low, quality.ci_high
@@ -394,8 +288,7 @@ class Instruments(Observer):
         """Set the gauges of each app's capture coverage; remove series that no longer apply."""
         shown: dict[tuple[str, ...], tuple[float | None, ...]] = {}
         for capture in rows:
-            app = self.cap("app", capture.app)
-            if app != OVERFLOW:
+            if (app := self.cap("app", capture.app)) != OVERFLOW:
                 interval = capture.ratio, capture.ci_low, capture.ci_high, float(capture.answers)
                 audited = capture.audited_ratio, capture.audited_low, capture.audited_high
                 shown[(app,)] = (*interval, *audited, float(capture.audited) or None)

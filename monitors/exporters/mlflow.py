@@ -60,8 +60,7 @@ class MLflowSink(OutboxExporter[Assessments]):
         stored = (trace.get("trace_info") or {}).get("assessments") or []
         known = {_identity(assessment): assessment for assessment in stored}
         for assessment in item.assessments:
-            there = known.get(assessment["metadata"][IDENTITY])
-            if there is None:
+            if (there := known.get(assessment["metadata"][IDENTITY])) is None:
                 await self._api.call("POST", f"{path}/assessments", {"assessment": assessment})
             elif _differs(there, assessment):
                 changed: dict[str, Any] = {

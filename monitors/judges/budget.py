@@ -264,8 +264,7 @@ class BudgetSync:
 
     def _resume(self, accounts: Mapping[str, Account], now: float) -> None:
         today = self._pacer.spent(now).day
-        own = accounts.get(self._key)
-        if own is not None and own.day <= today:
+        if (own := accounts.get(self._key)) is not None and own.day <= today:
             self._pacer.resume(Spent(own.day, own.usd, own.unseen), now)
         elif accounts:
             unseen = max((account.unseen for account in accounts.values() if account.day == today), default=0.0)
@@ -280,8 +279,7 @@ class BudgetSync:
 
     def _warn_of_namesake(self, states: Mapping[str, bytes]) -> None:
         """Warn when another process writes this account: each would overwrite the other's spending."""
-        found = states.get(self._key)
-        if found is not None and found not in self._written:
+        if (found := states.get(self._key)) is not None and found not in self._written:
             self._warn_once(f"another process uses the account {self._key}: give each process its own monitors.replica")
 
     def _accounts(self, states: Mapping[str, bytes]) -> dict[str, Account]:

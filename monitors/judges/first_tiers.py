@@ -121,8 +121,7 @@ class GroundingTier(Judge):
             raise JudgeError("verifier_failed", f"{error.kind}: {error}") from None
         except TooLongError as error:
             raise JudgeError("unsure", str(error)) from None
-        least = min(support for support, _ in found)
-        if least < self._least:
+        if (least := min(support for support, _ in found)) < self._least:
             raise JudgeError("unsure", f"a claim is supported by {least:.2f}")
         best = zip(claims.items(), (index for _, index in found), strict=True)
         quotes = {id_: (index, _nearest(claim, contexts[index])) for (id_, claim), index in best}
@@ -138,5 +137,4 @@ class GroundingTier(Judge):
             )[0]
 
         found = await together(check(text) for text in contexts.values())
-        scored = zip((support.score for support in found), contexts, strict=True)
-        return max(scored, key=lambda pair: pair[0])
+        return max(zip((support.score for support in found), contexts, strict=True), key=lambda pair: pair[0])

@@ -89,8 +89,7 @@ class MicroBatcher(Generic[Item, Result]):
     async def _send(self, calls: Sequence[_Call[Item, Result]]) -> None:
         """Give each call its result or an exception."""
         try:
-            results = await self._request([call.item for call in calls])
-            for call, result in zip(calls, results, strict=True):
+            for call, result in zip(calls, await self._request([call.item for call in calls]), strict=True):
                 if not call.result.done():
                     call.result.set_result(result)
         except JudgeError as error:

@@ -88,8 +88,7 @@ def azure_url(base_url: str, deployment: str) -> str:
     >>> azure_url("https://ours.openai.azure.com/openai/deployments/other/", "judge")
     'https://ours.openai.azure.com/openai/deployments/other'
     """
-    url = base_url.rstrip("/")
-    if "/deployments/" in url:
+    if "/deployments/" in (url := base_url.rstrip("/")):
         return url
     return f"{url.removesuffix('/openai')}/openai/deployments/{deployment}"
 

@@ -76,9 +76,7 @@ async def read(base_url: str, api_key: str | None, model: str, *, timeout_s: flo
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         return Retirement(found="failed", detail="the reply is not a list of models in JSON")
     entry = next((described for described in models if described.get("id") == model), None)
-    if entry is None:
-        return Retirement(found="unlisted")
-    return announced(entry)
+    return Retirement(found="unlisted") if entry is None else announced(entry)
 
 
 def _entries(body: bytes) -> list[dict[str, Any]]:
@@ -104,8 +102,7 @@ def announced(entry: Mapping[str, Any]) -> Retirement:
     """
     unreadable: list[str] = []
     for name in FIELDS:
-        given = entry.get(name)
-        if given is None or given is False or given == "":
+        if (given := entry.get(name)) is None or given is False or given == "":
             continue
         if (at := moment(given)) is not None:
             if at >= _FAR:
@@ -125,10 +122,8 @@ def moment(given: object) -> float | None:
     >>> moment(1803859200000), moment("1803859200"), moment("Mon, 01 Mar 2027 00:00:00 GMT")
     (1803859200.0, 1803859200.0, 1803859200.0)
     """
-    if isinstance(given, str):
-        given = given.strip()
-        if _EPOCH.fullmatch(given):
-            given = float(given)
+    if isinstance(given, str) and _EPOCH.fullmatch(given := given.strip()):
+        given = float(given)
     if isinstance(given, int | float) and not isinstance(given, bool):
         if not 0.0 < given < _LATEST * 1000.0:
             return None

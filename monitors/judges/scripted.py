@@ -41,8 +41,7 @@ class Scripted(Judge):
         self.asked.append(prompt)
         if (spend := SPEND.get()) is not None:
             spend.calls += 1
-        answer = self._answer(prompt)
-        if isinstance(answer, Exception):
+        if isinstance(answer := self._answer(prompt), Exception):
             raise answer
         try:
             if isinstance(answer, str):

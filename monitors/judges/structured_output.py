@@ -177,12 +177,10 @@ def choice_in(text: str, choices: Sequence[str]) -> tuple[int, str] | None:
     >>> choice_in(' "4" ', ["1", "4"]), choice_in('{"score": 4}', ["1", "4"]), choice_in("1 or 4", ["1", "4"])
     ((2, '4'), (10, '4'), None)
     """
-    bare = text.strip(_QUOTES + ".")
-    if bare in choices:
+    if (bare := text.strip(_QUOTES + ".")) in choices:
         return text.index(bare), bare
     names = "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True))
-    values = list(re.finditer(rf':\s*"?({names})"?\s*[,}}]', text))
-    if values and "}" in text:
+    if (values := list(re.finditer(rf':\s*"?({names})"?\s*[,}}]', text))) and "}" in text:
         return values[-1].start(1), values[-1][1]
     words = list(re.finditer(rf"(?<![\w.,-])({names})(?![\w%]|[.,]\d)", text))
     if len({word[1] for word in words}) == 1:
@@ -197,8 +195,7 @@ def weights(tokens: Sequence[Token], choices: Sequence[str]) -> dict[str, float]
     choice of several tokens only the first counts, and its probability goes to the choice that was given. None when the
     tokens state no choice or have no usable probabilities. Raises ValueError for a probability of more than 1.
     """
-    found = choice_in("".join(token.token for token in tokens), choices)
-    if found is None:
+    if (found := choice_in("".join(token.token for token in tokens), choices)) is None:
         return None
     offset, given = found
     place = bisect_right(_ends(tokens), offset)
@@ -231,8 +228,7 @@ def sureness(tokens: Sequence[Token], schema: Mapping[str, Any]) -> float | None
             continue
         chance = 1.0
         for place in range(bisect_right(ends, match.start(group)), bisect_right(ends, match.end(group) - 1) + 1):
-            probability = _probability(tokens[place].logprob)
-            if probability is None:
+            if (probability := _probability(tokens[place].logprob)) is None:
                 return None
             chance *= probability
         least = chance if least is None else min(least, chance)
@@ -245,9 +241,7 @@ def _ends(tokens: Sequence[Token]) -> list[int]:
 
 
 def _probability(logprob: float | None) -> float | None:
-    if logprob is None or math.isnan(logprob) or logprob > _SLACK:
-        return None
-    return math.exp(min(0.0, logprob))
+    return None if logprob is None or math.isnan(logprob) or logprob > _SLACK else math.exp(min(0.0, logprob))
 
 
 def _enumerated(node: Any) -> Iterator[str]:

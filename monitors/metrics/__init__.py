@@ -84,8 +84,7 @@ class Calibrated:
         return getattr(self.raw, name)
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        found = await self.raw.score(sample)
-        if not isinstance(found, Score):
+        if not isinstance(found := await self.raw.score(sample), Score):
             return found
         value = float(self._calibration.apply([found.value])[0])
         evidence = {"raw": found.value, "calibration": str(self._calibration)}

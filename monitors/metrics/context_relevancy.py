@@ -65,8 +65,7 @@ class ContextRelevancy:
     async def _by_statements(self, sample: Sample) -> Score | Skipped:
         found = await self._verdicts.statements(sample)
         contexts = found.answer.contexts
-        total = sum(len(context.statements) for context in contexts)
-        if not total:
+        if not (total := sum(len(context.statements) for context in contexts)):
             return Skipped("no_statements")
         relevant = sum(_relevant(context) for context in contexts)
         return Score(

@@ -85,8 +85,7 @@ class GEval:
         scores = self.criterion.scores
         problem = JudgeError("unreadable")
         for _ in range(_ATTEMPTS):
-            found = await self._llm.ask_scored(prompt, [str(score) for score in scores])
-            if found is None:
+            if (found := await self._llm.ask_scored(prompt, [str(score) for score in scores])) is None:
                 return None
             try:
                 return weights(found, scores)
@@ -110,8 +109,7 @@ class GEval:
 
     async def _one(self, prompt: Prompt) -> int:
         for _ in range(_ATTEMPTS):
-            found = (await self._llm.ask(prompt, GEvalForm)).score
-            if found in self.criterion.scores:
+            if (found := (await self._llm.ask(prompt, GEvalForm)).score) in self.criterion.scores:
                 return found
         raise JudgeError(
             "unreadable", f"{found} is not a score from {self.criterion.scale[0]} to {self.criterion.scale[1]}"

@@ -47,8 +47,7 @@ def summary(timings: Iterable[Timing]) -> Mapping[str, Latency | None]:
 def _of(durations: Sequence[float]) -> Latency | None:
     if not durations:
         return None
-    values = np.asarray(durations, dtype=np.float64)
-    if not (np.isfinite(values).all() and (values >= 0.0).all()):
+    if not (np.isfinite(values := np.asarray(durations, dtype=np.float64)).all() and (values >= 0.0).all()):
         raise ValueError("a duration is a finite number of seconds, 0 or more")
     p50, p95, p99 = np.percentile(values, PERCENTILES)
     return Latency(n=len(values), mean=float(values.mean()), p50=float(p50), p95=float(p95), p99=float(p99))

@@ -75,8 +75,7 @@ def average_precision(verdicts: Sequence[bool]) -> float:
 
 def precision_at(ranking: Ranking, k: int, *, of_retrieved: bool = False) -> float:
     """Return relevant items among the first k / k, or / the items retrieved up to rank k."""
-    found = ranking.hits[:k].sum()
-    return float(found / (min(k, len(ranking.retrieved)) if of_retrieved else k))
+    return float(ranking.hits[:k].sum() / (min(k, len(ranking.retrieved)) if of_retrieved else k))
 
 
 def recall_at(ranking: Ranking, k: int) -> float:

@@ -53,8 +53,7 @@ class AnswerSimilarity:
 async def cosines_with_first(embeddings: Embeddings, texts: Sequence[str]) -> NDArray[np.float64]:
     """Return the cosine of each other text with the first, from one batch. Raises JudgeError for a zero vector."""
     vectors = await embeddings.embed(texts)
-    norms = np.linalg.norm(vectors, axis=1)
-    if not (np.isfinite(norms).all() and norms.all()):
+    if not (np.isfinite(norms := np.linalg.norm(vectors, axis=1)).all() and norms.all()):
         raise JudgeError("unreadable", "an embedding has no direction")
     unit = vectors / norms[:, None]
     cosines: NDArray[np.float64] = unit[1:] @ unit[0]

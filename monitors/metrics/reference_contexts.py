@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from gaugeway.records import Sample, Score, Skipped, grouped
 from gaugeway.text.normalising import nfkc
@@ -16,40 +17,24 @@ from monitors.metrics.judged.schemas import Entity, ReferenceEntities, UsefulCon
 from monitors.metrics.ranking import average_precision
 
 
-class ContextPrecision:
-    """sum over ranks k of P@k x v_k / sum of v_k, with v_k = 1 where context k is useful for the reference.
+class _OfUsefulContexts:
+    """Rates the usefulness of all contexts for an answer in one call; a context is relevant if the answer uses it."""
 
-    0 where none is useful. Average precision with a judge's verdicts, as RAGAS (https://docs.ragas.io) defines it.
-    """
-
-    name = "context_precision"
-    measures = "retrieval"
+    _answer: Literal["reference", "response"]
 
     def __init__(self, judge: Judge) -> None:
-        self._usefulness = Usefulness(judge)
-        self.judge = judge.model
-        self.version = f"1-{self._usefulness.version}"
+        self._llm, self.judge = judge, judge.model
+        self._template = prompting.load("useful_contexts")
+        self.version = f"1-{self._template.version}"
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        if (skipped := unanswered(sample, "reference", "question", "contexts")) is not None:
+        if (skipped := unanswered(sample, self._answer, "question", "contexts")) is not None:
             return skipped
-        return await self._usefulness.score(sample, sample.reference or "")
-
-
-class Usefulness:
-    """Rates the usefulness of all contexts for an answer in one call."""
-
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
-        self._template = prompting.load("useful_contexts")
-        self.version = self._template.version
-
-    async def score(self, sample: Sample, answer: str) -> Score:
-        """Return the average precision of the contexts' ranking; a context is relevant if `answer` uses it."""
+        answer = Datum("answer", getattr(sample, self._answer))
 
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, UsefulContext]]:
-            data = [*question_of(sample), Datum("answer", answer), *contexts_of(sample, indexes)]
-            found = await self._judge.ask(self._template.fill(data), UsefulContexts)
+            data = [*question_of(sample), answer, *contexts_of(sample, indexes)]
+            found = await self._llm.ask(self._template.fill(data), UsefulContexts)
             return [(verdict.index, verdict) for verdict in found.contexts]
 
         contexts = list((await complete(ask, sent_contexts(sample))).values())
@@ -63,7 +48,18 @@ class Usefulness:
         )
 
 
-class ContextUtilization:
+class ContextPrecision(_OfUsefulContexts):
+    """sum over ranks k of P@k x v_k / sum of v_k, with v_k = 1 where context k is useful for the reference.
+
+    0 where none is useful. Average precision with a judge's verdicts, as RAGAS (https://docs.ragas.io) defines it.
+    """
+
+    name = "context_precision"
+    measures = "retrieval"
+    _answer = "reference"
+
+
+class ContextUtilization(_OfUsefulContexts):
     """sum over ranks k of P@k x v_k / sum of v_k, with v_k = 1 where the response uses context k.
 
     0 where none is used. Context precision without a reference, as RAGAS (https://docs.ragas.io) defines it.
@@ -71,16 +67,7 @@ class ContextUtilization:
 
     name = "context_utilization"
     review_question = "Does the response use what the passages say about the question?"
-
-    def __init__(self, judge: Judge) -> None:
-        self._usefulness = Usefulness(judge)
-        self.judge = judge.model
-        self.version = f"1-{self._usefulness.version}"
-
-    async def score(self, sample: Sample) -> Score | Skipped:
-        if (skipped := unanswered(sample, "response", "question", "contexts")) is not None:
-            return skipped
-        return await self._usefulness.score(sample, sample.response)
+    _answer = "response"
 
 
 class ContextRecall:
@@ -138,8 +125,7 @@ class ContextEntityRecall:
             return skipped
         data = [Datum("reference", sample.reference or ""), *contexts_of(sample)]
         answer = await self._llm.ask(self._template.fill(data), ReferenceEntities)
-        entities = _distinct(answer.entities)
-        if not entities:
+        if not (entities := _distinct(answer.entities)):
             return Skipped("no_entities")
         texts = {index: _folded(sample.contexts[index].text) for index in sent_contexts(sample)}
         places = [

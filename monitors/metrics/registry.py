@@ -154,8 +154,7 @@ class _Builder:
 
     def add(self, name: str, settings: config.Metric, *, asked_for: bool) -> None:
         """Build one metric, or note the reason or the problem why not."""
-        named = resolve(name)
-        if named is None:
+        if (named := resolve(name)) is None:
             self._names.append(f"metrics.{name}: unknown metric{hint(name, known())}")
             return
         try:
@@ -241,11 +240,9 @@ class _Builder:
                 if asked_for:
                     self._does_not_run(name, table, f"needs a {model}, and none is configured")
                 return False
-        without = getattr(factory, "without_embeddings", None)
-        if without is None or given["embeddings"] is not None:
+        if (without := getattr(factory, "without_embeddings", None)) is None or given["embeddings"] is not None:
             return True
-        instead = without(options)
-        if instead is None:
+        if (instead := without(options)) is None:
             self._does_not_run(name, "embeddings", "needs embeddings, and none are configured")
             return False
         for key, value in instead.items():
@@ -314,8 +311,7 @@ class _Builder:
         self, name: str, factory: Callable[..., Metric], named: Named, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the options of the right types; add a problem for each of the others."""
-        known = option_types(factory, {*_GIVEN, *named.arguments})
-        good, wrong = fitting(factory, options, known, near=_COMMON)
+        good, wrong = fitting(factory, options, option_types(factory, {*_GIVEN, *named.arguments}), near=_COMMON)
         self._problems += [f"metrics.{name}.{key}: {problem}" for key, problem in wrong.items()]
         return good
 
@@ -330,8 +326,7 @@ class _Builder:
 
 def _enabled(metric: Metric, settings: config.Metric, rate: float) -> Enabled:
     """Return a metric as configured, at this rate where none is."""
-    threshold = settings.threshold
-    if threshold is None:
+    if (threshold := settings.threshold) is None:
         threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
     rate = rate if settings.rate is None else settings.rate
     return Enabled(metric=metric, rate=rate, threshold=threshold, objective=settings.objective)
@@ -357,8 +352,7 @@ def to_enable(name: str, shared: config.Shared) -> str:
     >>> to_enable("context_recall", config.Shared()), to_enable("precision@5", config.Shared())
     ('add [judge] and [metrics.context_recall]', 'add [metrics."precision@5"]')
     """
-    named = resolve(name)
-    if named is None or named.target == name:
+    if (named := resolve(name)) is None or named.target == name:
         return ""
     factory = load(named.target, {})
     needs, without = needs_of(factory), getattr(factory, "without_embeddings", dict)
@@ -443,8 +437,7 @@ def declared(name: str, attribute: str) -> Any:
     >>> declared("ndcg@10", "measures"), declared("unheard_of", "measures")
     ('retrieval', None)
     """
-    named = resolve(name)
-    if named is None or named.target == name:
+    if (named := resolve(name)) is None or named.target == name:
         return None
     try:
         return _attribute(named.target, attribute)

@@ -92,8 +92,7 @@ def collect(
 def _jsonl(path: Path) -> Numbered:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            text = line.removeprefix(b"\xef\xbb\xbf").strip()
-            if text:
+            if text := line.removeprefix(b"\xef\xbb\xbf").strip():
                 try:
                     yield number, msgspec.json.decode(text)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -76,8 +76,7 @@ class Reader:
             problems.append(f"no field with content; expected some of {', '.join(_CONTENT)}{self._strangers(values)}")
         if problems:
             raise DataError(problems)
-        sample = sample_of(converted)
-        return replace(sample, id=self._name(found))
+        return replace(sample_of(converted), id=self._name(found))
 
     def notes(self) -> list[str]:
         """Return one note per mapped name that only some records have, and per unknown field with the closest name."""
@@ -110,8 +109,7 @@ class Reader:
         given: dict[str, str] = {}
         problems: list[str] = []
         for key, value in record.items():
-            name = self._back.get(key, _KNOWN.get(key))
-            if name is None:
+            if (name := self._back.get(key, _KNOWN.get(key))) is None:
                 if key not in _IGNORED:
                     self.unknown[key] = self.unknown.get(key, 0) + 1
             elif not _absent(value):
@@ -127,8 +125,7 @@ class Reader:
     def _name(self, found: Mapping[str, Any]) -> str:
         """Return the id of a record, and note it. Raises DataError for one that another record has."""
         if (given := found.get("id")) is not None:
-            name = str(given)
-            if name in self._ids:
+            if (name := str(given)) in self._ids:
                 raise DataError([f"id: {given!r} is a duplicate"])
         else:
             about = found.get("user_input") or found.get("response") or found.get("retrieved_contexts") or ""

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from gaugeway.data_files import table
 from gaugeway.records import Context, Message, Sample, ToolCall
 from gaugeway.redaction import Redactor
 from gaugeway.settings.bounds import MAX_CALLS, MAX_HISTORY, MAX_TURNS, bounded_calls, bounded_history, optional_name
@@ -207,12 +208,7 @@ CONVERT: dict[str, Convert] = {
     "cluster": lambda value: optional_name(_text(value)),
     "only_metrics": _names,
 }
-_ATTRIBUTES = {
-    "user_input": "question",
-    "retrieved_contexts": "contexts",
-    "conversation_id": "conversation",
-    "tool_calls": "calls",
-}
+_ATTRIBUTES: dict[str, str] = table("monitors.offline", "fields.toml")["attributes"]
 """Fields whose attribute of a sample has another name."""
 
 

@@ -52,8 +52,7 @@ async def replay(
     rows: dict[str, tuple[Row, Row]] = {}
 
     async def work(sample_id: str) -> None:
-        pair = await _again(store, sample_id, plan, label, progress)
-        if pair is not None:
+        if (pair := await _again(store, sample_id, plan, label, progress)) is not None:
             rows[sample_id] = pair
         progress.done += 1
         on_progress(progress)
@@ -78,8 +77,7 @@ async def _again(
     store: Store, sample_id: str, plan: Plan, label: str | None, progress: Progress
 ) -> tuple[Row, Row] | None:
     """Return the sample's old and new row; None if it was deleted or holds no answer."""
-    found = await store.sample(sample_id)
-    if found is None or found[0].skip_reason is not None:
+    if (found := await store.sample(sample_id)) is None or found[0].skip_reason is not None:
         return None
     sample, stored = found
     known = _known(plan, stored, label)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gaugeway.records import Evaluation, Failed, Outcome, Score, Skipped
+from gaugeway.storage.engines.scripts import migrations
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
 
 T = TypeVar("T")
@@ -119,23 +120,7 @@ def _encode_unknown(value: Any) -> Any:
     return item() if callable(item) else str(value)
 
 
-SCHEMA = Schema(
-    kind="run file",
-    application_id=0x67777266,  # "gwrf"
-    migrations=(
-        """
-        CREATE TABLE outcomes (
-            content TEXT NOT NULL,
-            metric TEXT NOT NULL,
-            version TEXT NOT NULL,
-            judge TEXT NOT NULL,
-            kept_at REAL NOT NULL,
-            payload BLOB NOT NULL,
-            PRIMARY KEY (content, metric, version, judge)
-        ) WITHOUT ROWID;
-        """,
-    ),
-)
+SCHEMA = Schema(kind="run file", application_id=0x67777266, migrations=migrations("sqlite/migrations/runs"))  # "gwrf"
 _GET = "SELECT metric, version, judge, payload FROM outcomes WHERE content = ?"
 _PUT = """
     INSERT INTO outcomes (content, metric, version, judge, kept_at, payload) VALUES (?, ?, ?, ?, ?, ?)
@@ -162,10 +147,9 @@ class ResultsCache:
         """Return the stored evaluations of a sample with this content."""
         if self._fresh:
             return {}
-        rows = await self._database.fetch(_GET, (content,))
         return {
             Key(metric, version, judge): to_evaluation(sample_id, decode(payload))
-            for metric, version, judge, payload in rows
+            for metric, version, judge, payload in (await self._database.fetch(_GET, (content,)))
         }
 
     async def put(self, content: str, evaluations: Iterable[tuple[Key, Evaluation]]) -> None:

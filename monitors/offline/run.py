@@ -280,8 +280,7 @@ def _embeddings(
         return request.embeddings
     from monitors.evaluation.models import open_embeddings  # noqa: PLC0415 - only for what a configuration names
 
-    embeddings = open_embeddings(shared, _instruments())
-    if embeddings is not None:
+    if (embeddings := open_embeddings(shared, _instruments())) is not None:
         opened.push_async_callback(embeddings.aclose)
     return embeddings
 
@@ -312,8 +311,7 @@ def _judge(
 
         # Every row is judged: no budget, no answer cache (the run file has the outcomes), and no circuit breaker.
         settings = msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER)
-        judging = open_judge(settings, _instruments(), paced=False, verifier=verifier)
-        if judging is None:
+        if (judging := open_judge(settings, _instruments(), paced=False, verifier=verifier)) is None:
             return None
         opened.push_async_callback(judging.judge.aclose)
         return judging.judge

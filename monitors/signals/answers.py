@@ -53,8 +53,7 @@ def speaks_to_judge(sample: Sample) -> float | None:
     """Return whether the answer or one of the passages addresses whoever judges it (`phrases.addresses_judge`)."""
     if sample.skip_reason not in ANSWERED or not sample.response:
         return None
-    texts = [sample.response, *(context.text for context in sample.contexts)]
-    return float(any(map(addresses_judge, texts)))
+    return float(any(map(addresses_judge, [sample.response, *(context.text for context in sample.contexts)])))
 
 
 def mismatch(sample: Sample) -> float | None:

@@ -178,8 +178,7 @@ class References:
 
     def compare(self, sample: Sample, quantity: str, value: float, by: Callable[[Reference], float]) -> float | None:
         """Compare a value of a sample with the app's earlier ones, then take it in; None while these are too few."""
-        known = self._apps.get(sample.app)
-        if known is None:
+        if (known := self._apps.get(sample.app)) is None:
             if len(self._apps) >= MAX_APPS:
                 return None
             known = self._apps[sample.app] = {}

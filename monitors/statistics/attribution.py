@@ -301,7 +301,7 @@ def matched_means(some: Retrievals) -> MatchedMeans:
     weights: Array = some.rates.min(initial=1.0) / some.rates
     keys, cell = np.unique(some.columns * groups + some.strata[some.rows], return_inverse=True)
     source, stratum = keys // groups, keys % groups
-    moments = _moments(weights, some.scores)
+    moments = (weights, weights * some.scores, weights * some.scores**2, weights**2)
     inside = [_sums(cell, moment[some.rows], len(keys)) for moment in moments]
     outside = [_sums(some.strata, moment, groups)[stratum] - part for moment, part in zip(moments, inside, strict=True)]
     counts = _sums(cell, np.ones(len(cell)), len(keys))
@@ -328,10 +328,6 @@ def matched_means(some: Retrievals) -> MatchedMeans:
 
 def _sums(places: NDArray[np.intp], values: Array, size: int) -> Array:
     return np.bincount(places, weights=values, minlength=size).astype(np.float64)
-
-
-def _moments(weights: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
-    return weights, weights * scores, weights * scores**2, weights**2
 
 
 def _variance(moments: list[Array]) -> Array:

@@ -185,7 +185,6 @@ def _upper(at: Array, d: Array, alpha: float) -> float:
 
     def refuted(m: float) -> bool:
         both = np.array([log_factors((m - sign * d[order]) / (1.0 + m), bets()) for sign in (1.0, -1.0)])
-        capital = np.add.reduceat(both, starts, axis=1).min(axis=0).sum(axis=0)
-        return float(log_mean(capital)) >= -math.log(alpha)
+        return float(log_mean(np.add.reduceat(both, starts, axis=1).min(axis=0).sum(axis=0))) >= -math.log(alpha)
 
     return least(refuted)

@@ -207,8 +207,7 @@ class IntraclassCorrelation:
         assumed = ASSUMED * max(0.0, 1.0 - self._clusters / FEWEST_CLUSTERS)
         if self._pairs < FEWEST_PAIRS or not self._w:
             return assumed
-        variance = self._xx / self._w - (self._x / self._w) ** 2
-        if variance <= 0.0:
+        if (variance := self._xx / self._w - (self._x / self._w) ** 2) <= 0.0:
             return assumed
         mean = self._products / self._pairs
         error = math.sqrt(max(0.0, self._squares / self._pairs - mean * mean) / self._pairs)

@@ -159,8 +159,7 @@ class _Side:
         self.mean = hajek(grouped.values, grouped.rates)
         weights = self.rates.min() / self.rates
         self.shares: Array = weights / weights.sum()
-        totals = np.bincount(self.members, weights=self.shares)
-        self.within_group: Array = self.shares / totals[self.members]
+        self.within_group: Array = self.shares / np.bincount(self.members, weights=self.shares)[self.members]
 
     def of(self, index: int) -> tuple[float, Estimate | None]:
         """Return the share and the mean of one group."""

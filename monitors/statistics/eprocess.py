@@ -67,8 +67,7 @@ def expected_means(m0: float, earlier: Sequence[float], shrinkage: Sequence[floa
     """
     if not any(shrinkage):
         return None
-    c = np.array(shrinkage, dtype=np.float64)
-    predicted: Array = m0 + c * (np.array(earlier, dtype=np.float64) - m0)
+    predicted: Array = m0 + np.array(shrinkage, dtype=np.float64) * (np.array(earlier, dtype=np.float64) - m0)
     return predicted
 
 

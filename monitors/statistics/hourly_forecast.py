@@ -166,8 +166,7 @@ class HourlyForecast:
         row = _row(hour)
         gain = self._p @ row
         variance = float(row @ gain) + error2
-        error = mean - float(row @ self._x)
-        if abs(error - habit) < abs(error):
+        if abs((error := mean - float(row @ self._x)) - habit) < abs(error):
             mean, error = mean - habit, error - habit
         surprise = error / math.sqrt(variance)
         self._surprise2 += (min(surprise**2, 9.0) - self._surprise2) / DAY_HOURS

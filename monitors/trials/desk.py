@@ -166,8 +166,7 @@ def checked(trial: Trial, config: Config, catalogue: Catalogue) -> Trial:
         problems.append("send: 'original' needs GAUGEWAY_TRIALS_KEY, of gateway and monitors, and gaugeway[trials]")
     for arm in trial.arms:
         where = f"arms.{arm.name}"
-        named = arm.api_key.startswith(_UPSTREAM)
-        if not named and placeholders_in(arm.api_key) != [arm.api_key]:
+        if not arm.api_key.startswith(_UPSTREAM) and placeholders_in(arm.api_key) != [arm.api_key]:
             problems.append(f"{where}.api_key: write ${{NAME}} or ${{file:/path}}: the key itself must not be stored")
         elif key_of(arm.api_key, config) is None:
             problems.append(f"{where}.api_key: {arm.api_key} has no value; a candidate needs a key of its own")
@@ -231,24 +230,15 @@ def _report(stored: StoredTrial, answers: Sequence[Answer], waiting: int, catalo
         )
     said = [arm.result.verdict for arm in arms]
     verdict: TrialVerdict = "ship" if "ship" in said else "not yet" if "not yet" in said else "do not ship"
+    names = "name", "app", "primary", "margin", "alpha", "started_at", "until", "usd", "judge_usd", "by", "watch"
     return TrialReport(
-        name=trial.name,
-        app=trial.app,
+        **{name: getattr(trial, name) for name in names},
         state=stored.state,
         why=stored.why,
         verdict=verdict,
-        primary=trial.primary,
-        margin=trial.margin,
-        alpha=trial.alpha,
-        started_at=trial.started_at,
-        until=trial.until,
-        usd=trial.usd,
-        judge_usd=trial.judge_usd,
         waiting=waiting,
         left_out=stored.left_out,
         arms=tuple(arms),
-        by=trial.by,
-        watch=trial.watch,
     )
 
 

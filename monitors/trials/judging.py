@@ -157,8 +157,7 @@ def facts_of(
 def labelled(evaluation: Evaluation, trial: Trial, arm: str, live: Sample, answer: Mapping[str, Any]) -> Evaluation:
     """Return a candidate's evaluation as it is stored with the live exchange, the answer in its evidence."""
     name = f"{evaluation.metric}{OF_TRIAL}{trial.name}.{arm}"
-    outcome = evaluation.outcome
-    if isinstance(outcome, Score):
+    if isinstance(outcome := evaluation.outcome, Score):
         outcome = Score(outcome.value, outcome.reason, (*outcome.evidence, dict(answer)))
     return replace(evaluation, sample_id=live.id, metric=name, outcome=outcome)
 
@@ -232,5 +231,4 @@ def _turned(found: TrialResult) -> TrialResult:
 
 def falls_of(catalogue: Catalogue) -> Callable[[str], bool]:
     """Return what says of which metrics of the catalogue the lowest value is best."""
-    low = {name for name, metric in catalogue.by_name.items() if lower_is_better(metric)}
-    return low.__contains__
+    return {name for name, metric in catalogue.by_name.items() if lower_is_better(metric)}.__contains__

@@ -202,8 +202,7 @@ class TrialRunner:
             if running.topics is None:
                 running.topics = await self._topics(answers)
             results = await asyncio.to_thread(results_of, trial, answers, self._catalogue)
-            said = {result.verdict for result in results.values()}
-            if "not yet" not in said:
+            if "not yet" not in (said := {result.verdict for result in results.values()}):
                 why = ("worse" if "do not ship" in said else "not_worse") if trial.watch else "decided"
         if why:
             _log.info("trial %s ends: %s", trial.name, why)
@@ -224,8 +223,7 @@ class TrialRunner:
         busy = len(running.tasks) >= trial.parallel or running.next_at >= now + self.every_s or running.why
         if busy or exchange in running.tasks or now < running.not_before.get(exchange, 0.0):
             return
-        stored = await self._store.sample(exchange)
-        if stored is None:
+        if (stored := await self._store.sample(exchange)) is None:
             running.not_before[exchange] = now + _RETRY_S
             if now - since > _STORED_WITHIN_S:
                 await self._give_up(trial, exchange, "never_stored")
@@ -273,8 +271,7 @@ class TrialRunner:
 
     def _pause(self, running: _Running, error: BusyError) -> None:
         """Send nothing for a while; the calls at once that meet the same refusal are one failure."""
-        now = self._clock()
-        if now < running.paused_until:
+        if (now := self._clock()) < running.paused_until:
             return
         pause = max(running.backoff.failed(), min(error.after_s or 0.0, WAITS_S))
         running.paused_until = running.next_at = now + pause

@@ -67,8 +67,8 @@ def test_what_two_processes_add_at_the_same_moment_is_read_once_and_an_outcome_b
 
 
 def test_rows_that_were_written_twice_are_read_by_the_same_rule_before_and_after_a_merge(url):
-    from gaugeway.storage.engines.clickhouse import inserts as clickhouse_adding
     from gaugeway.storage.engines.clickhouse import schema as clickhouse_schema
+    from gaugeway.storage.engines.clickhouse import store as clickhouse_adding
 
     async def scenario(store):
         for position, outcome in ((7, Skipped("no_contexts")), (9, Score(0.9)), (8, Score(0.8))):

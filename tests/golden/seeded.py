@@ -15,7 +15,7 @@ from gaugeway.storage.templates import Templates
 from monitors.analysis.datasets import Datasets
 from monitors.api.documents import dataset_handlers, template_handlers
 from monitors.app import _handlers, assemble
-from monitors.exporters.prometheus import PrometheusExporter
+from monitors.exporters.factory import PrometheusExporter
 from monitors.scheduler import WorkerCounts
 from tests.golden.record import NOW
 from tests.support.incidents import incident

@@ -25,8 +25,7 @@ def statements(path: str) -> Mapping[str, str]:
     Words in braces are parts that are filled in with `format`.
     """
     _, *parts = _NAME.split(script(path))
-    named = zip(parts[::2], parts[1::2], strict=True)
-    return {name: _COMMENT.sub("", text).strip() for name, text in named}
+    return {name: _COMMENT.sub("", text).strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def script(path: str) -> str:

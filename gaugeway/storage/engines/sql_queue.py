@@ -78,8 +78,7 @@ class SqlQueue(Queue):
         """Delete rows by the keys of `page_of_TABLE`, and their bytes; return how many there were."""
 
     async def put(self, samples: Sequence[Sample]) -> None:
-        rows = [(self._stored(sample.id), float(sample.started_at), encoded(sample)) for sample in samples]
-        if rows:
+        if rows := [(self._stored(sample.id), float(sample.started_at), encoded(sample)) for sample in samples]:
             await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
             await self._add("put", rows)
 

@@ -11,26 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 from gaugeway.records import Sample, Supplement
+from gaugeway.storage import stores
 from gaugeway.storage.conversations import Linked, Lookup
 from gaugeway.storage.engines.conditions import BY_VALUE, Conditions, days_between
 from gaugeway.storage.erase import Subject, Trail
 from gaugeway.storage.joining import Address, address_of
-from gaugeway.storage.stores import (
-    EngineStore,
-    LabelledScore,
-    OutcomeCount,
-    PairedSums,
-    Point,
-    Query,
-    SampleField,
-    ScoreHistogram,
-    ScoreSums,
-    Spent,
-    Spreads,
-    Summary,
-    ratings,
-    rows,
-)
+from gaugeway.storage.stores import ratings, rows
 from gaugeway.storage.stores.rollup_windows import Span
 from gaugeway.storage.stores.rollups import Rollups
 
@@ -55,34 +41,34 @@ class RowSums:
     fetch_each: Callable[[Sequence[Statement]], Awaitable[Sequence[list[Any]]]]
     complain: Callable[[str], None]
 
-    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+    async def summary(self, query: stores.Query, by: str = "") -> Sequence[stores.Summary]:
         """Do what `Store.summary` does."""
         (groups,) = await self.fetch_each([self.conditions(query, by=by).statement("summary")])
         return self._summaries(groups)
 
-    async def scored(self, query: Query) -> Sequence[ScoreSums]:
+    async def scored(self, query: stores.Query) -> Sequence[stores.ScoreSums]:
         """Do what `Store.scored` does."""
         (groups,) = await self.fetch_each([self.conditions(query).statement("scored")])
         return rows.scored(groups)
 
-    async def spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
+    async def spread(self, query: stores.Query, by: str) -> Sequence[stores.ScoreHistogram]:
         """Return histograms over all of the query's time."""
         (groups,) = await self.fetch_each([self.conditions(query, by=by).statement("spread")])
         return rows.spreads(groups, query.since, query.until)
 
-    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+    async def outcomes(self, query: stores.Query) -> Sequence[stores.OutcomeCount]:
         """Do what `Store.outcomes` does."""
         names = "outcomes", "exchanges"
         found = await self.fetch_each([self.conditions(query).statement(name) for name in names])
         return rows.outcomes([row for some in found for row in some])
 
-    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
+    async def paired(self, query: stores.Query, cheap: str) -> Sequence[stores.PairedSums]:
         """Do what `Store.paired` does."""
         of_cheap = replace(query, metric=cheap, without=())
         pairs = self.conditions(query, cheap=cheap).statement("paired")
         return rows.paired(*await self.fetch_each([pairs, self.conditions(of_cheap).statement("cheap")]))
 
-    def _summaries(self, groups: Iterable[Row]) -> Sequence[Summary]:
+    def _summaries(self, groups: Iterable[Row]) -> Sequence[stores.Summary]:
         """Add up groups of app, metric, slice and what `rows.Totals` takes."""
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
@@ -93,7 +79,7 @@ class RowSums:
         return [sums.summary(*key) for key, sums in summaries.items()]
 
 
-class SqlStore(rows.Lenient, EngineStore):
+class SqlStore(rows.Lenient, stores.EngineStore):
     """A store whose statements stand in `conditions.sql`."""
 
     conditions: ClassVar[type[Conditions]]
@@ -137,7 +123,7 @@ class SqlStore(rows.Lenient, EngineStore):
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         return self._read(rows.placed_sample, await self._fetch(self._sql["conversation"], (name, limit)))[::-1]
 
-    async def addressed(self, by: SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
+    async def addressed(self, by: stores.SampleField, value: str, since: float, until: float) -> Sequence[Sample]:
         times = self._times(since, until)
         if by in COLUMNS.values():
             found = await self._fetch(self._sql["addressed_by_key"].format(column=by), (value, *times))
@@ -156,8 +142,7 @@ class SqlStore(rows.Lenient, EngineStore):
         return rows.questions(row[0] for row in await self._payloads(sample_ids))
 
     async def samples(self, sample_ids: Sequence[str]) -> Mapping[str, Sample]:
-        stored = await self._payloads(sample_ids)
-        return await asyncio.to_thread(rows.samples, [row[0] for row in stored])
+        return await asyncio.to_thread(rows.samples, [row[0] for row in (await self._payloads(sample_ids))])
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed: dict[str, tuple[Supplement, Address]] = {}
@@ -167,19 +152,19 @@ class SqlStore(rows.Lenient, EngineStore):
         concerned = await self._supplement(list(addressed.values())) if addressed else ()
         return sorted(self._read(rows.sample, concerned), key=lambda sample: (sample.started_at, sample.id))
 
-    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+    async def summary(self, query: stores.Query, by: str = "") -> Sequence[stores.Summary]:
         return await self._rows.summary(query, by)
 
-    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+    async def outcomes(self, query: stores.Query) -> Sequence[stores.OutcomeCount]:
         return await self._rows.outcomes(query)
 
-    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
+    async def paired(self, query: stores.Query, cheap: str) -> Sequence[stores.PairedSums]:
         return await self._rows.paired(query, cheap)
 
-    async def spent(self, query: Query) -> Sequence[Spent]:
-        return [Spent(*row) for row in await self._fetch(*self.conditions(query).statement("spent"))]
+    async def spent(self, query: stores.Query) -> Sequence[stores.Spent]:
+        return [stores.Spent(*row) for row in await self._fetch(*self.conditions(query).statement("spent"))]
 
-    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
+    async def ratings(self, query: stores.Query) -> Sequence[stores.LabelledScore]:
         found = await self._fetch(*self.conditions(query).statement("ratings"))
         return ratings.effective(label for pair in self._read(ratings.Reader().pair, found) for label in pair)
 
@@ -252,7 +237,7 @@ class RollupStore(SqlStore):
         self._rows = sums
         self._sums = Rollups(self, sums, clock=time.time)
 
-    async def series(self, query: Query) -> Sequence[Point]:
+    async def series(self, query: stores.Query) -> Sequence[stores.Point]:
         narrowed = query.model, query.prompt, query.tag, query.text, query.source, query.session
         long = query.until - query.since > _SHORT_S
         if (
@@ -264,10 +249,10 @@ class RollupStore(SqlStore):
             return await self._by_value(query)
         return await self._points(query)
 
-    async def _by_value(self, query: Query) -> Sequence[Point]:
+    async def _by_value(self, query: stores.Query) -> Sequence[stores.Point]:
         """Return the lowest or highest scores: the index orders one metric, so each is queried separately."""
         names = await self._metrics(query) if query.metric is None else (query.metric,)
-        found: list[Point] = []
+        found: list[stores.Point] = []
         for name in names:
             of_metric = replace(query, metric=name)
             lowest = query.order == "lowest"
@@ -275,43 +260,42 @@ class RollupStore(SqlStore):
         sign = 1.0 if query.order == "lowest" else -1.0
         return sorted(found, key=lambda point: (sign * (point.value or 0.0), point.started_at))[: query.limit]
 
-    async def _highest(self, query: Query) -> Sequence[Point]:
+    async def _highest(self, query: stores.Query) -> Sequence[stores.Point]:
         """The highest of a metric. Equal ones go by time as with the lowest, the index has them the other way round.
 
         Of a score that all of many have, the first are read only: first what is above the last place, then that place.
         """
-        value = await self._top(query)
-        if value is None:
+        if (value := await self._top(query)) is None:
             return await self._indexed_points(query, None)
         found = await self._indexed_points(replace(query, least=math.nextafter(value, math.inf)), None)
         return [*found, *await self._indexed_points(replace(query, limit=(query.limit or 0) - len(found)), value)]
 
     @abstractmethod
-    async def _points(self, query: Query) -> Sequence[Point]:
+    async def _points(self, query: stores.Query) -> Sequence[stores.Point]:
         """Return the points that a query selects."""
 
     @abstractmethod
-    async def _indexed_points(self, query: Query, exactly: float | None) -> Sequence[Point]:
+    async def _indexed_points(self, query: stores.Query, exactly: float | None) -> Sequence[stores.Point]:
         """Return the points that an indexed query selects, or those of one value."""
 
     @abstractmethod
-    async def _metrics(self, query: Query) -> Iterable[str]:
+    async def _metrics(self, query: stores.Query) -> Iterable[str]:
         """Return the metrics that have scores in the query's time, perhaps others too."""
 
-    async def _top(self, query: Query) -> float | None:
+    async def _top(self, query: stores.Query) -> float | None:
         """Return the value at the last place of the highest scores that a query of one metric asks for."""
         return next((row[0] for row in await self._fetch(*self.conditions(query).statement("top"))), None)
 
-    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+    async def summary(self, query: stores.Query, by: str = "") -> Sequence[stores.Summary]:
         return await self._sums.summary(query, by)
 
-    async def scored(self, query: Query) -> Sequence[ScoreSums]:
+    async def scored(self, query: stores.Query) -> Sequence[stores.ScoreSums]:
         return await self._sums.scored(query)
 
-    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
+    async def spread(self, query: stores.Query, by: str, within_s: float | None = None) -> stores.Spreads:
         return await self._sums.spread(query, by, within_s)
 
-    async def outcomes(self, query: Query) -> Sequence[OutcomeCount]:
+    async def outcomes(self, query: stores.Query) -> Sequence[stores.OutcomeCount]:
         return await self._sums.outcomes(query)
 
     @abstractmethod

@@ -159,8 +159,7 @@ class Rollups:
         earlier = self._counting.get(kind.name)
         known = await self._known(kind, spans)
         while (missing := [span for span in spans if span not in known]) and time.monotonic() < deadline:
-            task = self._counting.get(kind.name)
-            if task is None or task.done():
+            if (task := self._counting.get(kind.name)) is None or task.done():
                 making = self._made(kind, missing)
                 task = self._counting[kind.name] = spawn(making, name="counting scores", is_retried=True)
             await asyncio.wait({task}, timeout=None if deadline == math.inf else deadline - time.monotonic())
@@ -225,8 +224,7 @@ class Rollups:
         return kind.add(found)
 
     async def _cut(self, query: Query) -> tuple[list[Span], list[tuple[float, float]]]:
-        over = self._clock() - SETTLED_S
-        if not cut(query.since, query.until, over)[0]:
+        if not cut(query.since, query.until, (over := self._clock() - SETTLED_S))[0]:
             return [], [(query.since, query.until)]
         if (held := await self._held()) is not None:
             since, until = max(query.since, held[0]), min(query.until, held[1])
@@ -251,8 +249,7 @@ class Rollups:
         wanted = set(spans)
         found: dict[Span, list[S]] = {}
         for start, seconds, sums in rows:
-            span = Span(start, seconds)
-            if span in wanted:
+            if (span := Span(start, seconds)) in wanted:
                 with suppress(msgspec.DecodeError, msgspec.ValidationError):  # one that is only announced, for instance
                     found[span] = msgspec.json.decode(sums, type=kind.as_type)
         return found

@@ -112,9 +112,7 @@ def stem(word: str) -> str:
 
 def weight_of_length(word: str) -> float:
     """Short words carry less: they are mostly grammar. Numbers and pieces of unspaced text count full."""
-    if not word[0].isalpha() or _CHARACTERS.match(word):
-        return 1.0
-    return min(1.0, len(word) / _SHORT_WORD)
+    return 1.0 if not word[0].isalpha() or _CHARACTERS.match(word) else min(1.0, len(word) / _SHORT_WORD)
 
 
 def without_marks(text: str) -> str:

@@ -242,7 +242,6 @@ def _from_protobuf(body: bytes) -> Decoded:
 
 def _from_json(body: bytes) -> Decoded:
     try:
-        request = _decoder.decode(body)
         return _gather(
             _span(
                 span.trace_id.lower(),
@@ -251,7 +250,7 @@ def _from_json(body: bytes) -> Decoded:
                 _json_pairs(span.attributes),
                 tuple((event.name, _json_pairs(event.attributes)) for event in span.events),
             )
-            for resource in request.resource_spans
+            for resource in _decoder.decode(body).resource_spans
             for scope in resource.scope_spans
             for span in scope.spans
         )

@@ -107,8 +107,7 @@ def _openinference(span: Span) -> tuple[str | None, list[Any]]:
 
 def _gen_ai(span: Span) -> tuple[str | None, list[Any]]:
     """OpenTelemetry's convention: a list of objects, or a JSON list."""
-    documents = _parsed(span.attributes.get("gen_ai.retrieval.documents"))
-    if documents is None:
+    if (documents := _parsed(span.attributes.get("gen_ai.retrieval.documents"))) is None:
         raise NoTextError("no gen_ai.retrieval.documents")
     return _query(span.attributes.get("gen_ai.retrieval.query.text")), _listed(documents)
 
@@ -123,16 +122,14 @@ def _traceloop(span: Span) -> tuple[str | None, list[Any]]:
     ]
     if results:
         return question, results
-    output = _parsed(span.attributes.get("traceloop.entity.output"))
-    if output is None:
+    if (output := _parsed(span.attributes.get("traceloop.entity.output"))) is None:
         raise NoTextError("no db.query.result events and no traceloop.entity.output")
     return question, _listed(output)
 
 
 def _langsmith(span: Span) -> tuple[str | None, list[Any]]:
     """LangSmith puts a run's inputs and outputs as JSON into the attributes for prompts and completions."""
-    output = _parsed(span.attributes.get("gen_ai.completion"))
-    if output is None:
+    if (output := _parsed(span.attributes.get("gen_ai.completion"))) is None:
         raise NoTextError("no gen_ai.completion")
     return _query(_parsed(span.attributes.get("gen_ai.prompt"))), _listed(output)
 
@@ -219,8 +216,7 @@ def _metadata(value: Any) -> Mapping[str, Any]:
 
 def _word(fields: Mapping[str, Any], names: Iterable[str]) -> str | None:
     for name in names:
-        value = fields.get(name)
-        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+        if isinstance(value := fields.get(name), str | int) and not isinstance(value, bool) and value != "":
             return bounded_name(str(value), MAX_PASSAGE_NAME)
     return None
 
@@ -249,8 +245,7 @@ def operation_of(span: Span) -> str | None:
 
     Conventions: OpenTelemetry's `gen_ai.operation.name`, OpenInference's and Traceloop's kind of a span.
     """
-    named = span.attributes.get("gen_ai.operation.name")
-    if isinstance(named, str) and named:
+    if isinstance(named := span.attributes.get("gen_ai.operation.name"), str) and named:
         return named if named in _NAMES else None
     kinds = (span.attributes.get(f"{convention}.span.kind") for convention in ("openinference", "traceloop"))
     return next((_KINDS[kind] for kind in kinds if isinstance(kind, str) and kind in _KINDS), None)
@@ -268,8 +263,7 @@ def step_of(span: Span, operation: str) -> ToolCall:
     The arguments of a call are content, which tracing leaves out by default: "" without them. What an
     agent was asked is not kept.
     """
-    name = name_of(span, operation)
-    if name is None:
+    if (name := name_of(span, operation)) is None:
         raise ValueError(f"no {_NAMES[operation][0]}")
     arguments = _text(span.attributes) if operation == EXECUTE_TOOL else ""
     return ToolCall(name=bounded_name(name), arguments=arguments[:MAX_TEXT])  # cut to MAX_ARGUMENTS once redacted

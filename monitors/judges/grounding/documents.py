@@ -82,8 +82,7 @@ def _parts(passages: Iterable[str], most: int) -> Iterator[tuple[int, str]]:
 def _cut(text: str, most: int) -> int:
     """Return where to cut: after the last sentence, else word, within `most` characters, but not in the first half."""
     least = most // 2
-    ends = [match.end() for match in _BREAK.finditer(text, max(0, least - 2), most)]
-    if ends and ends[-1] > least:
+    if (ends := [match.end() for match in _BREAK.finditer(text, max(0, least - 2), most)]) and ends[-1] > least:
         return ends[-1]
     space = text.rfind(" ", least, most)
     return space + 1 if space >= 0 else most

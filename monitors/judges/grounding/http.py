@@ -264,8 +264,7 @@ class Classify(Protocolled):
         rows = decoded(reply, _Reply, "classification").data
         count = len(msgspec.json.decode(request, type=_Input).input)
         same_count(rows, count)
-        found = {row.index: probability(self._score(row.probs)) for row in rows}
-        if set(found) != set(range(count)):
+        if set(found := {row.index: probability(self._score(row.probs)) for row in rows}) != set(range(count)):
             raise ValueError("the reply does not classify every text")
         return PairSupports(supports=[found[index] for index in range(count)])
 
@@ -275,8 +274,7 @@ class Classify(Protocolled):
         return document.join(part.replace(_CLAIM, claim) for part in (before, after))
 
     def _score(self, probs: Sequence[float]) -> float:
-        index = self._label
-        if index is None:
+        if (index := self._label) is None:
             if not 1 <= len(probs) <= _BINARY:
                 raise ValueError(f"set judge.grounding.label: which of {len(probs)} classes means supported?")
             index = len(probs) - 1

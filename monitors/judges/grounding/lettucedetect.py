@@ -96,8 +96,7 @@ class GenerativeDetector(SpanVerifier):
         prompt = Prompt(
             task=TASK, version=self._version, system=SYSTEM, user=user, frozen=True, ask_again=self._ask_again
         )
-        quoted = (await self._judge.ask(prompt, QuotedSpans)).hallucinated_spans
-        if len(quoted) > MAX_SPANS:
+        if len(quoted := (await self._judge.ask(prompt, QuotedSpans)).hallucinated_spans) > MAX_SPANS:
             raise JudgeError("unreadable", f"{len(quoted)} spans in one answer")
         placed = place(material.answer, quoted)
         if quoted and not placed:
@@ -138,11 +137,9 @@ def place(answer: str, quoted: Iterable[QuotedSpan]) -> list[Span]:
     taken: list[tuple[int, int]] = []
     found = []
     for span in quoted:
-        words = span.text.split()
-        if not words:
+        if not (words := span.text.split()):
             continue
-        pattern = re.compile(r"\s+".join(map(re.escape, words)), re.IGNORECASE)
-        for match in pattern.finditer(answer):
+        for match in re.compile(r"\s+".join(map(re.escape, words)), re.IGNORECASE).finditer(answer):
             start, end = match.span()
             if not any(start < other_end and other_start < end for other_start, other_end in taken):
                 taken.append((start, end))

@@ -65,8 +65,7 @@ class ModelConfig(msgspec.Struct):
 def read_config(path: str) -> ModelConfig:
     """Read a model's directory, without loading the model. Raises ValueError that begins with the key."""
     folder = Path(path)
-    missing = [name for name in _FILES if not (folder / name).is_file()]
-    if missing:
+    if missing := [name for name in _FILES if not (folder / name).is_file()]:
         advice = "nothing is downloaded: export the model to this directory"
         raise ValueError(f"path: {path} contains no {', '.join(missing)}; {advice}")
     if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("tokenizers") is None:
@@ -103,8 +102,7 @@ def supported_index(labels: Sequence[str], wanted: str | None, *, of_tokens: boo
         return labels.index(wanted)
     if of_tokens and [label.lower() for label in labels] in _UNNAMED:
         return 0
-    index = label_of_support(labels, only=not of_tokens)
-    if index is None:
+    if (index := label_of_support(labels, only=not of_tokens)) is None:
         raise ValueError(f"label: which of {', '.join(labels[:20]) or 'no labels'} means supported?")
     return index
 
@@ -187,8 +185,7 @@ class LocalModel(Judge):
         return answer
 
     def _supports(self, user: str) -> tuple[PairSupports, int]:
-        pairs = msgspec.json.decode(user, type=list[tuple[str, str]])
-        logits, encodings = self._run(pairs, rank=2)
+        logits, encodings = self._run(msgspec.json.decode(user, type=list[tuple[str, str]]), rank=2)
         chances = _chances(logits)[:, self._supported]
         return PairSupports(supports=[float(chance) for chance in chances]), _count(encodings)
 
@@ -208,8 +205,7 @@ class LocalModel(Judge):
         """Return the logits for some pairs, and their encodings."""
         tokenizer, session = self._load()
         encodings = tokenizer.encode_batch(list(pairs))
-        longest = max(len(encoding.ids) for encoding in encodings)
-        if longest > self._config.max_length:
+        if (longest := max(len(encoding.ids) for encoding in encodings)) > self._config.max_length:
             raise JudgeError("context_overflow", f"{longest} tokens, and the model reads {self._config.max_length}")
         columns = {
             "input_ids": [encoding.ids for encoding in encodings],

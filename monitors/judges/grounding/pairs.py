@@ -79,8 +79,7 @@ class MiniCheck(PairVerifier):
             max_tokens=_REPLY_TOKENS,
             ask_again=self._ask_again,
         )
-        chances = await self._judge.ask_scored(prompt, _CHOICES)
-        if chances is None:
+        if (chances := await self._judge.ask_scored(prompt, _CHOICES)) is None:
             raise JudgeError("bad_request", "the endpoint gives no log-probabilities, which minicheck needs")
         return min(1.0, sum(chance for token, chance in chances.items() if token.casefold() == "yes"))
 
@@ -124,8 +123,7 @@ class BatchedPairs(Wrapper):
     async def _supports(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float]:
         body = self._protocol.write(pairs).decode()
         prompt = Prompt(task=TASK, version=self._protocol.version, system="", user=body, frozen=True)
-        found = (await self._judge.ask(prompt, PairSupports)).supports
-        if len(found) != len(pairs):
+        if len(found := (await self._judge.ask(prompt, PairSupports)).supports) != len(pairs):
             raise JudgeError(
                 "unreadable", f"expected {len(pairs)} result{'' if len(pairs) == 1 else 's'}, got {len(found)}"
             )

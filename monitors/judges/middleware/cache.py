@@ -20,6 +20,7 @@ import msgspec
 from cachetools import LRUCache
 
 from gaugeway.storage.engines.failures import FAILURES
+from gaugeway.storage.engines.scripts import migrations
 from gaugeway.storage.engines.sqlite.connection import Database, Schema
 from monitors.judges import SPEND, JudgeError, Prompt, itemised
 from monitors.judges.middleware import Wrapper
@@ -74,8 +75,7 @@ class CachedJudge(Wrapper):
         self._pending: dict[bytes, _Pending] = {}
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
-        shape = json.dumps(msgspec.json.schema(answer_type), sort_keys=True)
-        key = fingerprint(prompt, self.identity, shape)
+        key = fingerprint(prompt, self.identity, json.dumps(msgspec.json.schema(answer_type), sort_keys=True))
         return await self._once(key, answer_type, lambda: self._judge.ask(prompt, answer_type))
 
     async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
@@ -192,18 +192,8 @@ def digest(*lists: Iterable[str]) -> bytes:
 
 
 _log = logging.getLogger("gaugeway.judge")
-_SCHEMA = Schema(
-    kind="judge cache",
-    application_id=0x67776A63,  # "gwjc"
-    migrations=(
-        """
-CREATE TABLE answers (
-    key BLOB PRIMARY KEY, answer BLOB NOT NULL, usd REAL NOT NULL, expires REAL NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX answers_by_expiry ON answers (expires);
-""",
-    ),
-)
+_MIGRATIONS = migrations("sqlite/migrations/judge_cache")
+_SCHEMA = Schema(kind="judge cache", application_id=0x67776A63, migrations=_MIGRATIONS)  # "gwjc"
 _PRUNE_EVERY = 256
 
 

@@ -112,8 +112,7 @@ class Cascade(Judge):
     async def _answer(self, tier: Tier, prompt: Prompt, answer_type: type[T]) -> tuple[T, bool]:
         answer, sureness = await tier.judge.ask_sure(prompt, answer_type)
         if sureness is None:
-            again = await tier.judge.ask(prompt, answer_type)
-            return answer, agreement(answer, again) == 1.0
+            return answer, agreement(answer, await tier.judge.ask(prompt, answer_type)) == 1.0
         return answer, sureness >= tier.least
 
     async def _audit(self, tier: Tier, answer: T, prompt: Prompt, answer_type: type[T]) -> None:

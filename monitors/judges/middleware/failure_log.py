@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gaugeway.data_files import table
 from monitors.judges import JudgeError
 from monitors.judges.middleware import Wrapper
 from monitors.judges.middleware.stack import ANSWERED, NEUTRAL
@@ -23,26 +24,10 @@ MAX_KINDS = 20
 """How many kinds of failures (error kind and HTTP status) are logged separately."""
 _STATUS = re.compile(r"Error code: (\d{3})\b")
 _CODE = re.compile(r"""['"]code['"]: ?['"]([\w.-]{1,40})['"]""")
-_ADVICE = {
-    "timeout": "raise judge.timeout_s, or lower judge.concurrency",
-    "connection": "check judge.base_url, DNS, and whether a firewall or proxy is in the way",
-    "rate_limited": "lower judge.concurrency or the metrics' rates, or ask the provider for more quota",
-    "server_error": "the endpoint failed; see its log or status page",
-    "unreadable": "the model does not return the requested JSON; use another judge.model",
-    "truncated": (
-        "answers were cut at their token limit, with twice the tokens too: raise the server's own limit, turn long"
-        " thinking off, or see whether the model repeats itself without end"
-    ),
-    "bad_request": "check judge.model, judge.base_url and judge.api_key",
-    "too_large": "the reply is larger than 16 MiB; check which server answers at judge.base_url",
-}
+_WORDS: dict[str, dict[str, str]] = table("monitors.judges.middleware", "advice.toml")
+_ADVICE, _STATUS_ADVICE, _FORMATS = (_WORDS[name] for name in ("kinds", "statuses", "formats"))
 _LOCAL = frozenset({"bad_request", "unreadable"})
 """Failures of a model on this machine, whose words are our own and hold nothing captured."""
-_STATUS_ADVICE = {
-    "401": "check judge.api_key",
-    "403": "check judge.api_key and what it may use",
-    "404": "check judge.model, and that judge.base_url ends before {path}",
-}
 _CHAT = "/chat/completions"
 _READING_ADVICE = (
     (re.compile(r"(?:set )?judge\.grounding\.label\b"), "set judge.label to the label that means supported"),
@@ -53,12 +38,6 @@ _READING_ADVICE = (
 )
 """Advice by the beginning of our own words about a reply that cannot be read."""
 _INPUT_TOO_LONG = ("413", "422")
-_FORMATS = {
-    "/predict": " (one list of labels per pair, scores from 0 to 1)",
-    "/classify": " (the probabilities of all classes per text)",
-    "/v1/lettucedetect/spans": " (places in the answer, scores from 0 to 1)",
-    "/v1/lettucedetect/token": " (the tokens of the answer, scores from 0 to 1)",
-}
 _BATCH = re.compile(r"batch.?size", re.IGNORECASE)
 _log = logging.getLogger("gaugeway")
 

@@ -43,8 +43,7 @@ class Retrying(Wrapper):
             except JudgeError as error:
                 if error.kind not in TRANSIENT:
                     raise
-                pause_s = error.retry_after_s
-                if pause_s is not None and pause_s > self.longest_pause_s:
+                if (pause_s := error.retry_after_s) is not None and pause_s > self.longest_pause_s:
                     raise
             if pause_s is None:
                 pause_s = min(LONGEST_S, FIRST_S * 2.0**repeated * (0.5 + self.draw() / 2.0))
@@ -211,8 +210,7 @@ class DeadlineJudge(Wrapper):
     observer: Observer = field(default_factory=Observer)
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
-        deadline = DEADLINE.get()
-        if deadline is None:
+        if (deadline := DEADLINE.get()) is None:
             return await call()
         if deadline.left > 0.0:
             try:

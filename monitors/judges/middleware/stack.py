@@ -90,8 +90,7 @@ class CircuitBreaker(Wrapper):
             self._failed(error, probe=False)
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
-        probe = self._state.open
-        if probe:
+        if probe := self._state.open:
             self._admit_probe()
         try:
             answer = await call()

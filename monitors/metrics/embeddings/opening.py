@@ -134,9 +134,7 @@ class Batched(Embeddings):
         self._batcher = MicroBatcher(self._vectors, name="embeddings", size=size, wait_s=wait_s)
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        if not texts:
-            return np.empty((0, 0))
-        return await self._batcher.call(tuple(texts), size=len(texts))
+        return np.empty((0, 0)) if not texts else await self._batcher.call(tuple(texts), size=len(texts))
 
     async def aclose(self) -> None:
         """Send the waiting texts, wait for the answers, and close `inner`."""

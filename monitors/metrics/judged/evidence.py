@@ -253,8 +253,7 @@ class _Joined:
 
 
 def _nearly(part: str, passage: Sequence[str]) -> bool:
-    words = _words(part)
-    if not _LONG_QUOTE <= len(words) <= _WORDS_COMPARED:
+    if not _LONG_QUOTE <= len(words := _words(part)) <= _WORDS_COMPARED:
         return False
     blocks = SequenceMatcher(None, passage, words, autojunk=False).get_matching_blocks()[:-1]
     longest = max(blocks, key=lambda block: block.size, default=None)

@@ -48,8 +48,7 @@ class FollowUps:
 
     async def ask(self, judge: Judge, sample: Sample, data: Iterable[Datum], answer_type: type[A]) -> Asked[A]:
         """Ask about the sample's question and `data`; with history, for the standalone question too."""
-        question = question_of(sample)
-        if not question or not sample.history:
+        if not (question := question_of(sample)) or not sample.history:
             return Asked(answer=await judge.ask(self._template.fill([*question, *data]), answer_type))
         prompt = self._rewriting.fill([*history_of(sample), *question, *data])
         answer: Any = await judge.ask(prompt, _rewriting(answer_type))

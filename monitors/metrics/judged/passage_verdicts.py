@@ -66,8 +66,7 @@ _BEST_RATING = 2
 def relevances(contexts: Sequence[Context], evidence: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, float]]:
     """Yield the index and the relevance, in [0, 1], of each passage that a metric judged separately."""
     for item in evidence:
-        place = item.get("context")
-        if not isinstance(place, int) or not 0 <= place < len(contexts):
+        if not isinstance(place := item.get("context"), int) or not 0 <= place < len(contexts):
             continue
         ratings = item.get("ratings")
         if isinstance(item.get("useful"), bool):

@@ -40,8 +40,7 @@ class SingleFlight(Generic[T]):
         """Return the value for `key`, from memory, from a computation under way, or from `compute`."""
         if key in self._known:
             return self._known[key]
-        flight = self._flights.get(key)
-        if flight is None:
+        if (flight := self._flights.get(key)) is None:
             flight = self._flights[key] = _Flight(spawn(self._compute(key, compute), name="shared judging"))
         flight.waiting += 1
         try:

@@ -46,8 +46,7 @@ def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Impo
     for name, spec in evals.items():
         args = document.object(spec.get("args"), name, "args")
         _grader(document, name, spec, args, out)
-        samples = args.get("samples_jsonl")
-        if not isinstance(samples, str):
+        if not isinstance(samples := args.get("samples_jsonl"), str):
             out.miss(f"samples of {name}", "args has no samples_jsonl")
         elif (path := _inside(document.path, samples, "data")) is None:
             why = f"{samples} is not beside the file or in the registry's data; import it alone"
@@ -59,12 +58,10 @@ def _evals(document: Document, evals: Mapping[str, Mapping[str, Any]], out: Impo
 
 
 def _grader(document: Document, name: str, settings: Mapping[str, Any], args: Mapping[str, Any], out: Imported) -> None:
-    class_ = str(settings["class"]).rpartition(":")[2]
-    if class_ != _CLASSIFY:
+    if (class_ := str(settings["class"]).rpartition(":")[2]) != _CLASSIFY:
         out.miss(f"{class_} of {name}", "compares texts, or is code; no metric does: write it as a custom metric")
         return
-    name_of_spec = args.get("modelgraded_spec")
-    if name_of_spec == _FACT:
+    if (name_of_spec := args.get("modelgraded_spec")) == _FACT:
         _factuality(out)
         return
     spec = _named(document, name_of_spec, out) if isinstance(name_of_spec, str) else None
@@ -82,8 +79,7 @@ def _is_spec(value: Any) -> bool:
 
 def _specs(document: Document) -> dict[str, Any]:
     """Return the specs of a file by name: it holds them by name or, in older registries, is one, named as the file."""
-    value = document.value
-    if _is_spec(value):
+    if _is_spec(value := document.value):
         return {document.path.stem: value}
     return {str(name): spec for name, spec in value.items() if _is_spec(spec)} if isinstance(value, Mapping) else {}
 

@@ -106,8 +106,7 @@ def _rows(path: Path, found: _Rows) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path}:{line}", {name: _decoded(cell) for name, cell in cells.items() if cell}
         return
     for document in documents(path):
-        value = document.value
-        if isinstance(value, dict) and isinstance(value.get("data"), list):
+        if isinstance(value := document.value, dict) and isinstance(value.get("data"), list):
             pages = value["meta"] if isinstance(value.get("meta"), dict) else {}
             page, last = pages.get("page"), pages.get("totalPages")
             inside = document.objects(value["data"], "data")
@@ -149,8 +148,7 @@ def _langfuse(row: dict[str, Any], found: _Rows) -> None:
 def _langsmith(row: dict[str, Any], found: _Rows) -> None:
     """Read an example of a data set, one in OpenAI's format for fine-tuning, or a run."""
     if "messages" in row and "inputs" not in row:
-        messages = _messages(row["messages"])
-        if len(messages) > 1:
+        if len(messages := _messages(row["messages"])) > 1:
             found.add(_named("reference", found.out, text_of(messages[-1].get("content"))), _question(messages[:-1]))
         else:
             found.out.miss("a row with messages", "has no question and answer in them")
@@ -298,8 +296,7 @@ def _readers() -> tuple[Extractor, ...]:
 
 def _question(value: Any) -> dict[str, Any]:
     """Return question and passages of an input that is a conversation, {} of any other."""
-    messages = _messages(value)
-    if not messages:
+    if not (messages := _messages(value)):
         return {}
     return _question_of(Request(route="chat_completions", headers={}, body={"messages": messages}), _NO_RESPONSE)
 

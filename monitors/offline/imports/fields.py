@@ -120,9 +120,7 @@ def content_text(content: Any) -> str:
 def _converted(ours: str, value: Any) -> Any:
     if ours == "retrieved_contexts":
         return passages(value)
-    if ours == "reference":
-        return any_of(value)
-    return as_text(value)
+    return any_of(value) if ours == "reference" else as_text(value)
 
 
 def passages(value: Any) -> list[str | dict[str, str]]:
@@ -137,8 +135,7 @@ def _passage(value: Any) -> str | dict[str, str]:
     inside = value.get("kwargs", value) if isinstance(value, Mapping) else None
     if not isinstance(inside, Mapping):
         return as_text(value)
-    text = next((inside[name] for name in _TEXTS if isinstance(inside.get(name), str)), None)
-    if text is None:
+    if (text := next((inside[name] for name in _TEXTS if isinstance(inside.get(name), str)), None)) is None:
         return as_text(value)
     about = inside.get("metadata")
     source = about.get("source") if isinstance(about, Mapping) else None
@@ -174,15 +171,13 @@ def criterion(
     used: set[Part] = set()
 
     def replaced(match: re.Match[str]) -> str:
-        found = part(match[1])
-        if found is None:
+        if (found := part(match[1])) is None:
             none = "which is none of question, contexts, reference, response"
             raise NotMappedError(f"its prompt uses {match[0]}, {none}; {advice}")
         used.add(found)
         return f"<{found}>"
 
-    made = pattern.sub(replaced, text).strip()
-    if not made:
+    if not (made := pattern.sub(replaced, text).strip()):
         raise NotMappedError("its prompt is empty")
     return made, [source for source in _ORDER if source in used] or ["question", "response"]
 

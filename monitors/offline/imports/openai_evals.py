@@ -52,8 +52,7 @@ def add(
 ) -> None:
     """Add a grader to the metrics, or count it as not mapped. Raises DataError for one that is malformed."""
     document, keys = where
-    type_ = grader.get("type")
-    if not isinstance(type_, str):
+    if not isinstance(type_ := grader.get("type"), str):
         raise document.problem(f"expected a text, got {kind(type_)}", *keys, "type")
     name = grader.get("name")
     if type_ not in KINDS:
@@ -82,8 +81,7 @@ def _multi(
 ) -> None:
     """Add each grader of a multi grader; the formula over them has no counterpart."""
     document, keys = where
-    some = grader.get("graders")
-    if isinstance(some, Mapping) and "type" not in some:
+    if isinstance(some := grader.get("graders"), Mapping) and "type" not in some:
         inside = [(name, part) for name, part in some.items()]
     else:
         inside = list(enumerate(some)) if isinstance(some, list) else [("", some)]
@@ -101,13 +99,11 @@ def _no_counterpart(grader: Mapping[str, Any], _: Fields, __: Imported) -> None:
 
 
 def _text_similarity(grader: Mapping[str, Any], fields: Fields, out: Imported) -> None:
-    how = grader["evaluation_metric"]
-    if how != "cosine":
+    if (how := grader["evaluation_metric"]) != "cosine":
         raise NotMappedError(f"measures {how}; no built-in metric does this: {_CUSTOM}, or use answer_correctness")
     part = part_of(fields)
     for name, wanted in (("input", "response"), ("reference", "reference")):
-        match = _ONE.fullmatch(grader[name])
-        if match is None or part(match[1]) != wanted:
+        if (match := _ONE.fullmatch(grader[name])) is None or part(match[1]) != wanted:
             raise NotMappedError(f"its {name} {grader[name]!r} is not the {wanted} alone")
     threshold = grader.get("pass_threshold")
     out.built_in("answer_similarity", None if threshold is None else min(1.0, max(0.0, float(threshold))))
@@ -285,10 +281,8 @@ def _question_of(messages: Any) -> dict[str, str]:
     """Return the item's field that is the question, where a run's input messages name one alone."""
     if not isinstance(messages, Mapping):
         return {}
-    name = messages.get("item_reference")
-    if not isinstance(name, str):
-        template = messages.get("template")
-        users = [message for message in _mappings(template) if message.get("role") == "user"]
+    if not isinstance(name := messages.get("item_reference"), str):
+        users = [message for message in _mappings(messages.get("template")) if message.get("role") == "user"]
         name = content_text(users[-1].get("content")).strip().strip("{}").strip() if users else ""
     key = name.removeprefix("item.")
     return {"user_input": key} if name.startswith("item.") and key.isidentifier() else {}
@@ -326,8 +320,7 @@ def _output_item(value: Mapping[str, Any], where: Place, found: _Found, out: Imp
 def _sampled(sample: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a sample: the last output, the question and history of the input, the model."""
     record: dict[str, Any] = {}
-    text = sample.get("output_text")
-    if not isinstance(text, str):
+    if not isinstance(text := sample.get("output_text"), str):
         outputs = (output for output in _mappings(sample.get("output")) if output.get("role") != "tool")
         texts = [content_text(output.get("content")) for output in outputs]
         choices = [content_text(_of(choice, "message").get("content")) for choice in _mappings(sample.get("choices"))]

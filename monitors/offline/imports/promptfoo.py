@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gaugeway import data_files
 from monitors.offline.data_errors import DataError
 from monitors.offline.imports import promptfoo_assertions, sources
 from monitors.offline.imports.fields import Fields, asked, templates
@@ -23,8 +24,7 @@ from monitors.offline.imports.sources import MAX_ROWS, Document, check_rows, kin
 def load(path: Path, mapped: Mapping[str, str]) -> Imported:
     """Import a configuration, a file of tests, or the results of a run. Raises DataError."""
     out = Imported()
-    cases = _cases(path, out)
-    if not cases and not out.unmapped:
+    if not (cases := _cases(path, out)) and not out.unmapped:
         raise DataError([f"{path}: has no test and no result"])
     fields = Fields(mapped)
     fields.assign([case.vars for case in cases], out)
@@ -77,16 +77,14 @@ def _cases(path: Path, out: Imported) -> list[Case]:
         config = Config(Document(path, {}), out)
         return [case for document, test, keys in tests_in(path) for case in config.of_test(document, test, keys)]
     document = sources.document(path)
-    value = document.value
-    if isinstance(value, list):
+    if isinstance(value := document.value, list):
         first = value[0] if value and isinstance(value[0], dict) else {}
         is_result = "response" in first or "success" in first
         return _of_results(document, value, (), out) if is_result else Config(document, out).cases()
     if not isinstance(value, dict):
         raise document.problem(f"expected a configuration or results of promptfoo, got {kind(value)}")
     if "results" in value:
-        inner = value["results"]
-        if isinstance(inner, dict):
+        if isinstance(inner := value["results"], dict):
             return _of_results(document, inner.get("results"), ("results", "results"), out)
         return _of_results(document, inner, ("results",), out)
     if not {"tests", "prompts", "scenarios"} & set(value):
@@ -101,8 +99,7 @@ def _of_results(document: Document, results: Any, keys: Keys, out: Imported) -> 
     for index, result in enumerate(document.objects(results, *keys)):
         test = table(result.get("testCase"))
         given = document.object(result.get("vars", test.get("vars")), *keys, index, "vars")
-        record = _answer(result)
-        if "response" not in record:
+        if "response" not in (record := _answer(result)):
             failed += bool(result.get("error"))
             empty += not result.get("error")
         prompt = result.get("prompt")
@@ -179,12 +176,7 @@ _KNOWN = re.compile(
     r"rouge-n|bleu|gleu|meteor|latency|cost|answer-relevance|context-(faithfulness|relevance|recall)|classifier|"
     r"moderation|perplexity(-score)?)"
 )
-_NOT_USED = {
-    "scenarios": "scenarios are not expanded; write them as tests",
-    "redteam": "red-team plugins make attacks; no built-in metric does this",
-    "extensions": "hooks are code",
-    "nunjucksFilters": "filters are code",
-}
+_NOT_USED: dict[str, str] = data_files.table("monitors.offline", "promptfoo.toml")["not_used"]
 Keys = tuple[str | int, ...]
 
 
@@ -344,10 +336,9 @@ def tests_in(path: Path) -> Iterator[tuple[Document, dict[str, Any], Keys]]:
 
 def tags_of(test: Mapping[str, Any]) -> dict[str, str]:
     """Return the metadata and the description of a test."""
-    given = {**table(test.get("metadata")), "description": test.get("description")}
     return {
         str(key): as_text(value)[:LONGEST_TAG]
-        for key, value in given.items()
+        for key, value in {**table(test.get("metadata")), "description": test.get("description")}.items()
         if value not in (None, "") and not isinstance(value, (dict, list))
     }
 
@@ -371,8 +362,7 @@ def _csv_test(row: Mapping[str, str]) -> dict[str, Any]:
 
 def _expected(cell: str) -> dict[str, Any]:
     """Return the assertion of an `__expected` cell: `type(threshold):value`, or a text to equal."""
-    match = _EXPECTED.fullmatch(cell)
-    if match is None or not _KNOWN.fullmatch(match[1]):
+    if (match := _EXPECTED.fullmatch(cell)) is None or not _KNOWN.fullmatch(match[1]):
         return {"type": "equals", "value": cell}
     made: dict[str, Any] = {"type": _SHORT.get(match[1], match[1])}
     if match[2] is not None:

@@ -11,37 +11,22 @@ from typing import Any
 
 from msgspec import Struct
 
+from gaugeway.data_files import table
 from monitors.metrics.judged.prompts import Part
 from monitors.offline.imports.fields import Fields, criterion, factuality, templates
 from monitors.offline.imports.result import Imported, NotMappedError, any_of, as_text
 
 _CUSTOM = "write it as a custom metric"
 _RUBRICS = ("llm-rubric", "g-eval", "model-graded-closedqa")
-_METRICS = {
-    "answer-relevance": "answer_relevancy",
-    "context-faithfulness": "faithfulness",
-    "context-relevance": "context_relevancy",
-    "context-recall": "context_recall",
-    "similar": "answer_similarity",
-    "similar:cosine": "answer_similarity",
-}
+_WORDS = table("monitors.offline", "promptfoo.toml")
+_METRICS: dict[str, str] = _WORDS["metrics"]
 _FACTS = frozenset({"factuality", "context-recall"})
 _WITH_REFERENCE = frozenset({"similar", "similar:cosine"})
-_REFERENCES = frozenset({"equals", "levenshtein", "rouge-n", "bleu", "gleu", "meteor"})
-_TEXTS = _REFERENCES | {
-    *("contains", "icontains", "contains-any", "contains-all", "icontains-any", "icontains-all", "regex"),
-    *("starts-with", "is-json", "contains-json", "is-html", "contains-html", "is-sql", "contains-sql", "is-xml"),
-    *("contains-xml", "is-refusal", "word-count"),
-}
+_REFERENCES = frozenset(_WORDS["references"])
+_TEXTS = _REFERENCES.union(_WORDS["texts"])
 _CODE = frozenset({"javascript", "python", "ruby", "webhook"})
 _OWN_MODELS = frozenset({"classifier", "moderation", "pi", "search-rubric", "agent-rubric", "research-rubric"})
-_OF_CALLS = {
-    "latency": "is a limit of one answer's time: evaluate summarises the durations, see duration_s",
-    "cost": "is a limit of one answer's cost, and a data set has none",
-    "select-best": "compares answers with each other: use compare-runs",
-    "max-score": "compares answers with each other: use compare-runs",
-    "conversation-relevance": "is about whole conversations, computed on live traffic only",
-}
+_OF_CALLS: dict[str, str] = _WORDS["of_calls"]
 _REQUIREMENTS = "rubric"
 RUBRIC = f"geval:{_REQUIREMENTS}"
 """The metric of rubrics that differ between tests."""
@@ -117,8 +102,7 @@ def _flattened(assertion: dict[str, Any], out: Imported) -> list[dict[str, Any]]
 def _add(assertion: Mapping[str, Any], case: Case, fields: Fields, out: Imported, *, everywhere: bool) -> None:
     """Map one assertion of one case. Raises NotMappedError."""
     type_ = _kind(assertion)
-    base = type_.removeprefix("not-")
-    if base in _REFERENCES and base == type_:
+    if (base := type_.removeprefix("not-")) in _REFERENCES and base == type_:
         _reference(case, assertion.get("value"), required=False)
     if (why := _unmapped(base)) is not None:
         raise NotMappedError(why)
@@ -222,8 +206,7 @@ def _reference(case: Case, value: Any, *, required: bool) -> None:
 def _fact(case: Case, value: Any, out: Imported) -> None:
     """Add a fact to the reference: each is true, so that several are one reference. Raises NotMappedError."""
     fact = _reference_text(value, case)
-    known = case.record.get("reference")
-    if known in (None, ""):
+    if (known := case.record.get("reference")) in (None, ""):
         case.record["reference"], case.facts = fact, True
     elif case.facts and fact not in str(known).splitlines():
         case.record["reference"] = f"{known}\n{fact}"

@@ -163,8 +163,7 @@ def _yaml(path: Path) -> Iterator[Document]:
         _check_depth(path, content)
         loader = _YAML(content)
         try:
-            node = loader.get_single_node()
-            if node is None:
+            if (node := loader.get_single_node()) is None:
                 raise DataError([f"{path}: is empty"])
             _check_size(path, node)
             value = loader.construct_document(node)

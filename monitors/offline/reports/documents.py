@@ -110,8 +110,7 @@ def _case(row: Row, metric: str) -> Case:
     evaluation = row.evaluations[metric]
     outcome = evaluation.outcome
     # A metric without claims of its own shows those of the other metrics.
-    claims = claims_in([evaluation, *row.evaluations.values()])
-    pieces, nowhere = mark(row.sample.response, claims)
+    pieces, nowhere = mark(row.sample.response, claims_in([evaluation, *row.evaluations.values()]))
     reference, elsewhere = mark(row.sample.reference or "", claims_of_reference(evaluation))
     return Case(
         row=row,

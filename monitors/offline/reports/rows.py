@@ -72,8 +72,7 @@ def _names(metric: str) -> tuple[str, str, str]:
 def _outcome(evaluation: Evaluation | None) -> tuple[float | None, str | None, str | None]:
     if evaluation is None:
         return None, None, None
-    outcome = evaluation.outcome
-    if isinstance(outcome, Score):
+    if isinstance(outcome := evaluation.outcome, Score):
         return outcome.value, "scored", outcome.reason
     if isinstance(outcome, Failed):
         return None, "failed", f"{outcome.error}: {outcome.detail}" if outcome.detail else outcome.error

@@ -29,8 +29,8 @@ from monitors.analysis.quality import largest
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.persist import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
+from monitors.exporters.factory import PrometheusExporter
 from monitors.exporters.instruments import Instruments
-from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics.registry import Enabled
 
 LONG = "x" * 50_000

@@ -15,8 +15,8 @@ from monitors.alerting.engine import StreamStatus, status_of
 from monitors.alerting.rules import watch_of
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
+from monitors.exporters.factory import PrometheusExporter
 from monitors.exporters.instruments import AlertGauges, Instruments
-from monitors.exporters.prometheus import PrometheusExporter
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from tests.gaugeway.storage.test_trials import trial

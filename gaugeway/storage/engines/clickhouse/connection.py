@@ -174,8 +174,7 @@ class Database:
     async def _migrate(self, client: Any) -> int:
         await client.command(_VERSIONS)
         before = int((await client.query(_VERSION)).result_rows[0][0])
-        known = len(self._scripts)
-        if before > known:
+        if before > (known := len(self._scripts)):
             raise SchemaError(f"its tables have version {before}, this release knows {known}; upgrade")
         for number, script in enumerate(self._scripts[before:], before + 1):
             for statement in script:

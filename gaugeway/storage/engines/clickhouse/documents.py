@@ -13,22 +13,9 @@ from gaugeway.storage.engines.clickhouse import schema
 from gaugeway.storage.engines.clickhouse.connection import Database, read_url
 from gaugeway.storage.engines.document_rows import revision_of, select, sizes
 from gaugeway.storage.engines.failures import Unsupported
+from gaugeway.storage.engines.scripts import statements
 
-_TABLE = """
-    CREATE TABLE IF NOT EXISTS templates (
-        app String,
-        version String,
-        state LowCardinality(String),
-        learned_at Float64,
-        payload String CODEC(ZSTD(3)),
-        revision UInt64 DEFAULT toUnixTimestamp64Nano(now64(9))
-    ) ENGINE = ReplacingMergeTree(revision) ORDER BY (app, version)
-"""
-_PAYLOAD = "SELECT payload FROM templates FINAL WHERE app = {app:String} AND version = {version:String}"
-_DELETE = """
-    ALTER TABLE templates DELETE WHERE (app, version) IN {names:Array(Tuple(String, String))}
-    SETTINGS mutations_sync = 1
-"""
+_SQL = statements("clickhouse/documents.sql")
 
 
 class ClickHouseDocuments(Documents):
@@ -50,8 +37,7 @@ class ClickHouseDocuments(Documents):
         if collection.name != "templates":  # none of these can be kept
             return b"", []
         await self._ensure(collection)
-        current = revision_of(await self._database.query(f"{sizes(collection)} FINAL"))
-        if current == revision:
+        if (current := revision_of(await self._database.query(f"{sizes(collection)} FINAL"))) == revision:
             return current, None
         return current, await self._database.query(f"{select(collection, collection.columns)} FINAL")
 
@@ -60,11 +46,11 @@ class ClickHouseDocuments(Documents):
         changes = change(await self._database.query(f"{select(collection, collection.head)} FINAL"))
         rows = list(changes.put)
         for head in changes.revise:
-            found = await self._database.query(_PAYLOAD, {"app": head[0], "version": head[1]})
+            found = await self._database.query(_SQL["payload"], {"app": head[0], "version": head[1]})
             rows += [(*head, payload) for (payload,) in found]
         await self._database.insert("templates", schema.TEMPLATES, rows)
         if changes.delete:
-            await self._database.command(_DELETE, {"names": list(changes.delete)})
+            await self._database.command(_SQL["delete"], {"names": list(changes.delete)})
 
     async def aclose(self) -> None:
         await self._database.aclose()
@@ -73,5 +59,5 @@ class ClickHouseDocuments(Documents):
         if collection.name != "templates":
             raise Unsupported(collection.name)
         if not self._is_there:
-            await self._database.command(_TABLE)
+            await self._database.command(_SQL["table"])
             self._is_there = True

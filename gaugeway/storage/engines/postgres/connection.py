@@ -22,6 +22,7 @@ except ModuleNotFoundError as missing:  # pragma: no cover - the extra is instal
 from gaugeway.storage.engines.failures import VALUE_ERRORS, Circuit, EngineError, RefusedError
 from gaugeway.storage.engines.postgres import migrate as migrating
 from gaugeway.storage.engines.postgres.migrate import SCHEMA, migrate
+from gaugeway.storage.engines.scripts import statements
 
 if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
@@ -36,14 +37,6 @@ _REFUSED = {"22", "23", "54"}
 _LIMIT = "54"
 DRIVER_ERRORS = asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError
 """Everything that asyncpg raises when the database or the connection fails."""
-_REMOVE = """
-    WITH gone AS (DELETE FROM dead WHERE id = ANY($1::text[]))
-    DELETE FROM waiting WHERE id = ANY($1::text[])
-"""
-_SAVE = """
-    INSERT INTO states (name, value) SELECT * FROM unnest($1::text[], $2::bytea[]) AS new (name, value) ORDER BY name
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value
-"""
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]+)?")
 _SESSION = {
     "application_name": "gaugeway",
@@ -209,9 +202,9 @@ def count_of(status: str) -> int:
 
 async def remove(connection: Connection, sample_ids: Sequence[str]) -> None:
     """Remove samples from the queue, also those that were set aside: what has outcomes waits no more."""
-    await connection.execute(_REMOVE, list(map(plain, sample_ids)))
+    await connection.execute(statements("postgres/queue.sql")["remove"], list(map(plain, sample_ids)))
 
 
 async def save(connection: Connection, states: Mapping[str, bytes]) -> None:
     """Save all of `states`, each replacing the one of the same name."""
-    await connection.execute(_SAVE, list(states), list(states.values()))
+    await connection.execute(statements("postgres/store.sql")["save_states"], list(states), list(states.values()))

@@ -7,17 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from gaugeway.storage.documents import (
-    SEEN_S,
-    SPENDING_DAYS,
-    Changes,
-    Collection,
-    Documents,
-    Draw,
-    Row,
-    SharedLevels,
-    Spending,
-)
+from gaugeway.storage import documents
 from gaugeway.storage.engines.document_rows import delete, put, revise, revision_of, select, sizes
 from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.postgres.connection import Database, plain_values
@@ -28,7 +18,7 @@ _SQL = statements("postgres/documents.sql")
 _TIDY_EVERY_S = 60.0
 
 
-class PostgresDocuments(Documents):
+class PostgresDocuments(documents.Documents):
     """Keys, templates, data sets, trials, spending and levels of limits in tables. Operations raise `EngineError`.
 
     The tables are made at first use, never again: tables that vanish under a running gateway are a failure, no empty
@@ -48,7 +38,9 @@ class PostgresDocuments(Documents):
         """Return those in the database that `url` names. Raises ValueError."""
         return cls(url)
 
-    async def changed(self, collection: Collection, revision: bytes | None) -> tuple[bytes, Sequence[Row] | None]:
+    async def changed(
+        self, collection: documents.Collection, revision: bytes | None
+    ) -> tuple[bytes, Sequence[documents.Row] | None]:
         async with self._database.transaction(reading=True) as connection:
             if collection.name == "keys":
                 current = bytes((await connection.fetchval(_SQL["key_revision"])).bytes)
@@ -58,18 +50,19 @@ class PostgresDocuments(Documents):
                 return current, None
             return current, [tuple(row) for row in await connection.fetch(select(collection, collection.columns))]
 
-    async def update(self, collection: Collection, change: Callable[[Sequence[Row]], Changes]) -> None:
+    async def update(
+        self, collection: documents.Collection, change: Callable[[Sequence[documents.Row]], documents.Changes]
+    ) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["lock"].format(table=collection.name))
             changes = change([tuple(row) for row in await connection.fetch(select(collection, collection.head))])
             for statement, rows in ((put, changes.put), (revise, changes.revise), (delete, changes.delete)):
                 await connection.executemany(statement(collection, "$"), map(plain_values, rows))
 
-    async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
+    async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> documents.Spending:
         spent: dict[tuple[int, str], float] = {}
         for (day, subject), usd in spending.items():
-            name = stored_name(subject)
-            if name != subject:
+            if (name := stored_name(subject)) != subject:
                 self._odd_names[name] = subject
             spent[day, name] = usd
         async with self._database.transaction() as connection:
@@ -77,12 +70,12 @@ class PostgresDocuments(Documents):
                 days, names = zip(*spent, strict=True)
                 await connection.execute(_SQL["spend"], days, names, list(spent.values()))
                 if self._forgotten != today:
-                    await connection.execute(_SQL["forget_spending"], today - SPENDING_DAYS)
+                    await connection.execute(_SQL["forget_spending"], today - documents.SPENDING_DAYS)
             rows = await connection.fetch(_SQL["spent"], today)
         self._forgotten = today if spent else self._forgotten
         return {(today, self._odd_names.get(name, name)): usd for name, usd in rows}
 
-    async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
+    async def exchange(self, draws: Sequence[documents.Draw]) -> documents.SharedLevels:
         """Do what `Documents.exchange` does, on unlogged tables: no write-ahead log for what lasts a minute."""
         self._shares_limits = True
         places = [(draw.kind, stored_name(draw.subject)) for draw in draws]
@@ -91,10 +84,10 @@ class PostgresDocuments(Documents):
         ]
         async with self._database.transaction() as connection:
             rows = await connection.fetch(_SQL["exchange"], *map(list, zip(*readings, strict=True))) if readings else []
-            processes = await connection.fetchval(_SQL["see_processes"], self._process, SEEN_S)
+            processes = await connection.fetchval(_SQL["see_processes"], self._process, documents.SEEN_S)
         await self._tidy()
         levels = {(row["kind"], row["subject"]): row["level"] for row in rows}
-        return SharedLevels(processes=processes, levels=[levels[place] for place in places])
+        return documents.SharedLevels(processes=processes, levels=[levels[place] for place in places])
 
     async def aclose(self) -> None:
         if self._shares_limits:
@@ -111,4 +104,4 @@ class PostgresDocuments(Documents):
         with contextlib.suppress(EngineError):  # what was exchanged is exchanged
             async with self._database.connection() as connection:
                 await connection.execute(_SQL["tidy_levels"], _TIDY_EVERY_S)
-                await connection.execute(_SQL["tidy_processes"], SEEN_S)
+                await connection.execute(_SQL["tidy_processes"], documents.SEEN_S)

@@ -18,11 +18,7 @@ from gaugeway.storage.stores import StateStore
 
 _PROBE_S = 5.0
 _CLAIM = "SELECT pg_try_advisory_lock(hashtextextended('gaugeway/' || $1, 0))"
-_BEGIN = """
-    INSERT INTO terms (name, term, holder, since) VALUES ($1, 1, $2, now())
-    ON CONFLICT (name) DO UPDATE SET term = terms.term + 1, holder = excluded.holder, since = excluded.since
-    RETURNING term
-"""
+_BEGIN = PostgresStore.conditions.sql["begin_term"]
 # The lock on the term makes the next leader's beginning wait for this save, and this save see any beginning before it.
 _TERM = "SELECT term FROM terms WHERE name = $1 FOR SHARE"
 _log = logging.getLogger("gaugeway")
@@ -146,8 +142,7 @@ class FencedLedger:
 
     async def save(self, states: Mapping[str, bytes]) -> None:
         """Save all of `states` in one transaction, if this process leads."""
-        term = self._leader.term
-        if term is None:
+        if (term := self._leader.term) is None:
             raise DeposedError("another process leads; it alone saves this")
         async with self._database.transaction() as connection:
             if await connection.fetchval(_TERM, self._leader.name) == term:

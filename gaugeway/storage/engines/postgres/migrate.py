@@ -43,8 +43,7 @@ async def version(connection: Connection) -> int:
 async def migrate(connection: Connection) -> tuple[int, int]:
     """Apply what is missing, all or nothing; return the versions before and after. Raises SchemaError."""
     known = len(scripts())
-    found = await version(connection)
-    if found == known or (found > known and await _serves(connection, known)):
+    if (found := await version(connection)) == known or (found > known and await _serves(connection, known)):
         return found, found
     # A lock of the session, taken before the transaction begins: within one, a name looked up in vain stays unknown.
     await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)

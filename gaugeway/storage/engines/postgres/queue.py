@@ -111,5 +111,4 @@ class PostgresQueue(SqlQueue):
     async def _bury(self, connection: Connection) -> None:
         """Set aside the samples whose last lease has ended."""
         self._bury_at = time.monotonic() + _BURY_EVERY_S
-        buried = await connection.execute(_SQL["bury"], self._now(), self._max_attempts)
-        self._report_buried(count_of(buried))
+        self._report_buried(count_of(await connection.execute(_SQL["bury"], self._now(), self._max_attempts)))

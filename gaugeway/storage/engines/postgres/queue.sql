@@ -117,3 +117,7 @@ DELETE FROM dead USING locked WHERE dead.id = locked.id
 -- name: delete_supplies
 WITH locked AS MATERIALIZED (SELECT position FROM supplies WHERE position = ANY($1) ORDER BY position FOR UPDATE)
 DELETE FROM supplies USING locked WHERE supplies.position = locked.position
+
+-- name: remove
+WITH gone AS (DELETE FROM dead WHERE id = ANY($1::text[]))
+DELETE FROM waiting WHERE id = ANY($1::text[])

@@ -2,23 +2,111 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gaugeway.records import Evaluation, Sample, Supplement
 from gaugeway.settings.bounds import MAX_HEARD_BYTES
 from gaugeway.storage.conversations import KEPT_S, MOST_CANDIDATES, Linked, Lookup, Move, cluster_with, keys_of
-from gaugeway.storage.engines.conditions import DayConditions, day_of
-from gaugeway.storage.engines.failures import RefusedError, encoded
+from gaugeway.storage.engines.conditions import DAY_S, DayConditions, day_of
+from gaugeway.storage.engines.failures import EngineError, RefusedError, encoded
 from gaugeway.storage.engines.postgres.connection import Database, count_of, plain, plain_values, remove, save
-from gaugeway.storage.engines.postgres.partitions import AHEAD, Days
 from gaugeway.storage.engines.scripts import statements
 from gaugeway.storage.engines.sql_store import COLUMNS, RollupStore, Row, RowSums, Statement
 from gaugeway.storage.joining import Address, completes
 from gaugeway.storage.stores import Point, Query, ratings, rows
 from gaugeway.storage.stores.rollup_windows import HOUR_S, Span
 from gaugeway.storage.stores.rows import field_text
+
+if TYPE_CHECKING:
+    from gaugeway.storage.engines.postgres.connection import Connection
+
+AHEAD = 3
+_TABLES = "evaluations", "samples"
+_LOCK = 0x67776479  # "gwdy": one process at a time changes what partitions there are
+# Waiting to change a table makes everybody else wait behind us, and after a second PostgreSQL looks for somebody to
+# abort: rather try again.
+_PATIENCE = "SET LOCAL lock_timeout = '800ms'"
+_TRIES, _PAUSE_S = 5, 1.0
+_FORGET_SUMS = "DELETE FROM sums WHERE start >= $1 AND start < $2"
+_log = logging.getLogger("gaugeway")
+
+
+class Days:
+    """The days that this process knows to have partitions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: set[int] = set()
+        self._changing = asyncio.Lock()
+
+    async def ensure(self, *days: int) -> None:
+        """Make the partitions of these days, where they are missing."""
+        if self._known.issuperset(days):
+            return
+        async with self._changing, self._database.transaction() as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            there = await self._there(connection)
+            for day in sorted(set(days) - there):
+                await _make(connection, day)
+            found = there | set(days)
+        self._known = found
+
+    def forget(self) -> None:
+        """Another process dropped what this one thought was there."""
+        self._known.clear()
+
+    async def drop(self, before: float) -> int:
+        """Drop the days that were over before `before`, with all samples in them; return how many samples."""
+        async with self._database.connection() as connection:
+            over = sorted(day for day in await self._there(connection) if (day + 1) * DAY_S <= before)
+        removed = 0
+        for day in over:
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    removed += await self._drop(day)
+                    break
+                except EngineError:  # most likely somebody reads for long
+                    if not tries_left:
+                        raise
+                    await asyncio.sleep(_PAUSE_S)
+        return removed
+
+    async def _drop(self, day: int) -> int:
+        async with self._changing, self._database.transaction() as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            if day not in await self._there(connection):
+                return 0
+            count = await connection.fetchval(f"SELECT count(*) FROM {_name('samples', day)}")  # noqa: S608 - a number
+            await connection.execute(_PATIENCE)
+            await connection.execute("LOCK TABLE ONLY evaluations, ONLY samples IN ACCESS EXCLUSIVE MODE")
+            for table in _TABLES:
+                await connection.execute(f"DROP TABLE {_name(table, day)}")
+            await connection.execute(_FORGET_SUMS, int(day * DAY_S), int((day + 1) * DAY_S))
+        self._known.discard(day)
+        _log.info("store: dropped the %d samples of day %d", count, day)
+        return int(count)
+
+    async def _there(self, connection: Connection) -> set[int]:
+        return {row["day"] for row in await connection.fetch(_SQL["days"])}
+
+
+async def _make(connection: Connection, day: int) -> None:
+    """Make a day apart and attach it: that locks nobody out, as making it in place would."""
+    for table in _TABLES:
+        name = _name(table, day)
+        await connection.execute(
+            f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES, "
+            f"CHECK (day = {day:d}))"
+        )
+        await connection.execute(f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES IN ({day:d})")
+
+
+def _name(table: str, day: int) -> str:
+    return f'"{table}_{day:d}"'
 
 
 class PostgresConditions(DayConditions):
@@ -132,8 +220,7 @@ class PostgresStore(RollupStore):
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         async with self.database.transaction(reading=True) as connection:
-            found = await connection.fetchrow(_SQL["sample"], plain(sample_id))
-            if found is None:
+            if (found := await connection.fetchrow(_SQL["sample"], plain(sample_id))) is None:
                 return None
             stored = await connection.fetch(_SQL["evaluations"], plain(sample_id), found["day"])
         samples = self._read(rows.placed_sample, [tuple(found)])

@@ -349,3 +349,16 @@ ON CONFLICT (start, seconds, kind) DO UPDATE SET sums = excluded.sums
 
 -- name: keep_sums
 UPDATE sums SET sums = $5 WHERE start = $1 AND seconds = $2 AND kind = $3 AND sums = $4
+
+-- name: save_states
+INSERT INTO states (name, value) SELECT * FROM unnest($1::text[], $2::bytea[]) AS new (name, value) ORDER BY name
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: begin_term
+INSERT INTO terms (name, term, holder, since) VALUES ($1, 1, $2, now())
+ON CONFLICT (name) DO UPDATE SET term = terms.term + 1, holder = excluded.holder, since = excluded.since
+RETURNING term
+
+-- name: days
+SELECT substring(relname FROM '-?[0-9]+$')::integer AS day
+FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'samples'::regclass

@@ -157,8 +157,7 @@ class Engine:
     def _check(self, facts: dict[str, Any]) -> None:
         """Raise EngineError for a release that is too old; warn about an engine that may evict the queue."""
         release = str(facts.get("redis_version", ""))
-        numbers = re.match(r"(\d+)\.(\d+)", release)
-        if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
+        if (numbers := re.match(r"(\d+)\.(\d+)", release)) and (int(numbers[1]), int(numbers[2])) < OLDEST:
             raise EngineError(f"{self.address.name}: needs release 6.2 or later, this is {release}")
         policy = str(facts.get("maxmemory_policy", ""))
         if policy.startswith("allkeys"):
@@ -203,11 +202,9 @@ def read_url(url: str) -> Address:
         raise ValueError(_FORM) from None
     if parts.scheme not in SCHEMES or parts.fragment or not re.fullmatch(r"/?\d*", parts.path):
         raise ValueError(_FORM)
-    cluster = _choice(options, "cluster")
-    if cluster and parts.path.strip("/") not in ("", "0"):
+    if (cluster := _choice(options, "cluster")) and parts.path.strip("/") not in ("", "0"):
         raise ValueError("a cluster has no database but 0")
-    prefix = options.pop("prefix", "gaugeway")
-    if not re.fullmatch(r"[\w.:-]{1,64}", prefix, re.ASCII):
+    if not re.fullmatch(r"[\w.:-]{1,64}", (prefix := options.pop("prefix", "gaugeway")), re.ASCII):
         raise ValueError("the option prefix is made of letters, digits and . : _ -")
     shards = _number(options, "shards", 1, 1024)
     most = _number(options, "max_waiting", 100_000, 10**9)
@@ -238,7 +235,6 @@ def _number(options: dict[str, str], name: str, default: int, most: int) -> int:
 
 
 def _choice(options: dict[str, str], name: str) -> bool:
-    text = options.pop(name, "false")
-    if text not in ("true", "false"):
+    if (text := options.pop(name, "false")) not in ("true", "false"):
         raise ValueError(f"the option {name} is true or false")
     return text == "true"

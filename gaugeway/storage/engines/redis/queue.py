@@ -75,8 +75,7 @@ class RedisQueue(Queue):
         return cls(read_url(url), lease_s, max_attempts, max_bytes=max_bytes)
 
     async def put(self, samples: Sequence[Sample]) -> None:
-        rows = [(_bytes(sample.id), _age(sample.started_at), encoded(sample)) for sample in samples]
-        if rows:
+        if rows := [(_bytes(sample.id), _age(sample.started_at), encoded(sample)) for sample in samples]:
             await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
         for shard, some in self._spread(rows):
             keys = (*shard.waiting, *shard.dead, shard.counts)

@@ -103,10 +103,8 @@ def file_problem(path: Path, schema: Schema) -> str | None:
     Not for a file that this process has open: closing it here would drop all locks that the process has on it.
     """
     try:
-        if path.exists():
-            problem = _content_problem(path, schema)
-            if problem is not None:
-                return f"{path} {problem}"
+        if path.exists() and (problem := _content_problem(path, schema)) is not None:
+            return f"{path} {problem}"
     except OSError as error:
         return f"{path} cannot be opened: {error.strerror}"
     reason = directory_problem(path.parent)
@@ -361,8 +359,7 @@ class Database:
         application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
         if (version or application_id) and application_id != self.schema.application_id:
             raise SchemaError(f"{self._path} is not a {self.schema.kind} of Gaugeway; give it a file of its own")
-        known = len(self.schema.migrations)
-        if version > known:
+        if version > (known := len(self.schema.migrations)):
             raise SchemaError(
                 f"{self._path} was written by a newer Gaugeway: its schema has version {version}, this release knows "
                 f"{known}; upgrade, or use another file"

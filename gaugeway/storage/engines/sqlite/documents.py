@@ -57,8 +57,7 @@ class SQLiteDocuments(Documents):
                 raise EngineError(f"{file} is gone")
 
         def read(connection: Connection) -> tuple[bytes, list[Row] | None]:
-            current = _revision(connection, collection)
-            if current == revision:
+            if (current := _revision(connection, collection)) == revision:
                 return current, None
             return current, [(*row,) for row in connection.execute(select(collection, collection.columns))]
 

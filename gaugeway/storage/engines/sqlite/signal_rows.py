@@ -102,8 +102,7 @@ def outcomes(connection: Connection, sample_id: str) -> list[tuple[str, str, str
 
 def rows(connection: Connection, sample_id: str) -> list[tuple[Any, ...]]:
     """Return the stored values of a sample as rows for `stores.rows.evaluation`."""
-    row = connection.execute(_STORED, (sample_id,)).fetchone()
-    if row is None:
+    if (row := connection.execute(_STORED, (sample_id,)).fetchone()) is None:
         return []
     version, rate, weight = row[:3]
     return [(name, version, "score", value, "", "", "[]", None, 0.0, 0.0, rate, weight) for name, value in _values(row)]

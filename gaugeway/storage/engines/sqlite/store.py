@@ -126,8 +126,7 @@ class SQLiteStore(RollupStore):
             return payloads, evaluations + signal_rows.rows(connection, sample_id)
 
         payloads, stored = await self._reader.read(read)
-        found = self._read(rows.placed_sample, payloads)
-        if not found:
+        if not (found := self._read(rows.placed_sample, payloads)):
             return None
         return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
 

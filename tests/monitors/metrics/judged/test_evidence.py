@@ -17,8 +17,8 @@ from gaugeway.sampling import MetricSampler
 from gaugeway.signals import enabled as all_signals
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.signals import Signals
+from monitors.exporters.factory import PrometheusExporter
 from monitors.exporters.instruments import Instruments
-from monitors.exporters.prometheus import PrometheusExporter
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.judged import evidence

@@ -6,7 +6,7 @@ import pytest
 
 from gaugeway.records import Context, Evaluation, Failed, Sample, Score, Skipped
 from gaugeway.storage.engines.clickhouse.batching import Gathering
-from gaugeway.storage.engines.clickhouse.inserts import There, additions, wanted
+from gaugeway.storage.engines.clickhouse.store import There, additions, wanted
 from gaugeway.storage.engines.failures import EngineError, RefusedError
 
 JOINED = {"contexts": (Context(text="c"),), "context_source": "contexts_api"}

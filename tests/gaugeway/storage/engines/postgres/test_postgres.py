@@ -19,9 +19,8 @@ from gaugeway.storage.engines.failures import EngineError
 from gaugeway.storage.engines.postgres import migrate as migrating
 from gaugeway.storage.engines.postgres.connection import Database, name_of
 from gaugeway.storage.engines.postgres.migrate import migrate
-from gaugeway.storage.engines.postgres.partitions import AHEAD
 from gaugeway.storage.engines.postgres.queue import PostgresQueue
-from gaugeway.storage.engines.postgres.store import PostgresStore
+from gaugeway.storage.engines.postgres.store import AHEAD, PostgresStore
 from gaugeway.storage.engines.sqlite.queue import SQLiteQueue
 from gaugeway.storage.engines.sqlite.store import SQLiteStore
 from gaugeway.storage.leader import Alone, DeposedError, stand, while_leading
