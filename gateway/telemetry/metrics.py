@@ -7,13 +7,11 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from gaugeway.data_files import table
 from gaugeway.exchange import GENERATION_ROUTES, Recording
 from gaugeway.processes.worker_metrics import Mode
 from gaugeway.records import Sample, Usage
 from gaugeway.runtime.label_cap import OVERFLOW, LabelCap
 
-_SERIES: Mapping[str, list[str]] = table("gateway.telemetry", "series.toml")
 DURATION_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 600)
 FIRST_CHUNK_BUCKETS = DURATION_BUCKETS[:-2]
 MAX_REQUEST_SERIES = 10_000
@@ -32,75 +30,126 @@ class Instruments:
         self._bounds()
         self._gauges(version)
 
-    def _counter(self, name: str) -> Counter:
-        text, *labels = _SERIES[name]
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"gaugeway_{name}", text, labels, registry=self.registry)
 
-    def _counting(self, name: str, *, known: Iterable[str] = ()) -> Callable[..., None]:
-        """Return what counts one under the values of its labels; the `known` ones are there from the start, at 0."""
-        counter = self._counter(name)
+    def _counting(self, name: str, text: str, *labels: str, known: Iterable[str] = ()) -> Callable[..., None]:
+        """Return what counts one under the values of `labels`; the `known` ones are there from the start, at 0."""
+        counter = self._counter(name, text, *labels)
         for value in known:
             counter.labels(value)
         return lambda *values: counter.labels(*values).inc()
 
-    def _histogram(self, name: str, buckets: tuple[float, ...]) -> Histogram:
-        text, *labels = _SERIES[name]
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=self.registry)
 
-    def _gauge(self, name: str, mode: Literal["livesum", "livemin", "max"]) -> Gauge:
+    def _gauge(self, name: str, text: str, mode: Literal["livesum", "livemin", "max"], *labels: str) -> Gauge:
         """Return a gauge; the mode says how the values of several workers are combined."""
         self.modes[f"gaugeway_{name}"] = mode
-        text, *labels = _SERIES[name]
         return Gauge(f"gaugeway_{name}", text, labels, registry=self.registry)
 
     def _traffic(self) -> None:
         """Create the series of requests, upstreams, tokens and costs."""
-        self._requests = self._counter("requests")
-        self._duration = self._histogram("request_duration_seconds", DURATION_BUCKETS)
-        self._first_chunk = self._histogram("time_to_first_chunk_seconds", FIRST_CHUNK_BUCKETS)
-        overhead = self._histogram("overhead_seconds", OVERHEAD_BUCKETS)
+        labels = ("app", "route", "model", "status_class", "stream", "ending")
+        self._requests = self._counter("requests", "Requests, by how they ended.", *labels)
+        self._duration = self._histogram(
+            "request_duration_seconds",
+            "From the request's head to the response's last byte.",
+            ("app", "model", "stream"),
+            DURATION_BUCKETS,
+        )
+        self._first_chunk = self._histogram(
+            "time_to_first_chunk_seconds",
+            "From the request's head to the first byte of a streamed body.",
+            ("app", "model"),
+            FIRST_CHUNK_BUCKETS,
+        )
+        overhead = self._histogram(
+            "overhead_seconds",
+            "Time spent in the gateway itself: request = before sending on; capture = off the request path.",
+            ("stage",),
+            OVERHEAD_BUCKETS,
+        )
         self._request_overhead = overhead.labels("request")
         self.capture_seconds = overhead.labels("capture").observe
         self._requests_children: dict[tuple[str, str, bool, str, str, str], tuple[Counter, Histogram, Histogram]] = {}
-        self._tokens = self._counter("tokens")
-        self._cost = self._counter("cost_usd")
-        self.error = self._counting("upstream_errors")
-        self.resent = self._counting("upstream_resends")
+        self._tokens = self._counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
+        self._cost = self._counter("cost_usd", "What exchanges cost at the configured prices.", "app", "model", "type")
+        self.error = self._counting("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
+        self.resent = self._counting(
+            "upstream_resends", "Requests sent again because a reused connection had ended, by reason.", "reason"
+        )
 
     def _capture(self) -> None:
         """Create the series of what is captured, and of its way to the queue."""
-        self._exchanges = self._counter("exchanges")
-        self._extractions = self._counter("context_extractions")
-        self.unreadable = self._counting("unreadable")
-        self._captured = self._counter("captured")
-        self.supplement = self._counting("supplements_received")
-        self.hand_off_failed = self._counter("handoff_errors").inc
-        self._spilled = self._counter("spilled")
+        self._exchanges = self._counter("exchanges", "Exchanges, each with exactly one outcome.", "app", "outcome")
+        self._extractions = self._counter(
+            "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
+        )
+        self.unreadable = self._counting(
+            "unreadable", "Exchanges of which a body could not be read, by reason.", "reason"
+        )
+        self._captured = self._counter(
+            "captured", "Captured exchanges by what they are: answers are judged.", "app", "kind"
+        )
+        self.supplement = self._counting(
+            "supplements_received", "Contexts and feedback received separately.", "source", "result"
+        )
+        self.hand_off_failed = self._counter(
+            "handoff_errors", "Failed attempts to reach the queue; they are repeated."
+        ).inc
+        self._spilled = self._counter(
+            "spilled", "Samples that waited in a file while the queue was unavailable.", "result"
+        )
         for step in ("spilled", "returned"):
             self._spilled.labels(step)
-        self.template = self._counting("templates")
-        self.template_failed = self._counting("template_errors")
+        self.template = self._counting(
+            "templates", "Prompt templates learned here, dropped, or no longer fitting.", "event"
+        )
+        self.template_failed = self._counting(
+            "template_errors", "Failures to keep learned templates, or to share them, by reason.", "reason"
+        )
 
     def _bounds(self) -> None:
         """Create the counters of reloads, of exceeded bounds and of their consequences."""
-        self._reloads = self._counter("config_reloads")
-        self._blocking = self._counter("config_restart_keys")
-        self._cap = LabelCap(self._counter("label_overflow"))
-        self.limits_unshared = self._counter("limits_sync_errors").inc
-        self.charge_estimated = self._counting("charges_estimated")
-        self.write_stalled = self._counter("write_stalls").inc
-        self.body_given_up = self._counting("slow_bodies")
-        self.connection_closed = self._counting("connections_closed", known=("idle", "refused"))
-        self.invalid_request = self._counting("invalid_requests", known=("malformed", "unknown_path"))
-        self.tags_dropped = self._counter("tags_dropped").inc
+        self._reloads = self._counter("config_reloads", "Configuration reloads, by result.", "result")
+        self._blocking = self._counter(
+            "config_restart_keys", "Reloads refused for a key that needs a restart, by key.", "key"
+        )
+        self._cap = LabelCap(self._counter("label_overflow", "Label values shown as _other, by label.", "label"))
+        self.limits_unshared = self._counter("limits_sync_errors", "Failed syncs of shared limits.").inc
+        self.charge_estimated = self._counting(
+            "charges_estimated", "Charges to limits and budgets not based on reported usage.", "route", "reason"
+        )
+        self.write_stalled = self._counter(
+            "write_stalls", "Connections aborted because the client did not read the response."
+        ).inc
+        self.body_given_up = self._counting("slow_bodies", "Request bodies aborted as too slow.", "reason")
+        self.connection_closed = self._counting(
+            "connections_closed",
+            "Connections of the traffic port closed because file descriptors ran out.",
+            "reason",
+            known=("idle", "refused"),
+        )
+        self.invalid_request = self._counting(
+            "invalid_requests",
+            "Requests refused before they reached a route of the API, by reason.",
+            "reason",
+            known=("malformed", "unknown_path"),
+        )
+        self.tags_dropped = self._counter("tags_dropped", "Tags of requests beyond the number that is kept.").inc
 
     def _gauges(self, version: str) -> None:
-        self.waiting = self._gauge("handoff_waiting", "livesum")
-        self.capture_factor = self._gauge("capture_factor", "livemin")
+        self.waiting = self._gauge("handoff_waiting", "Exchanges in memory on their way to the queue.", "livesum")
+        self.capture_factor = self._gauge("capture_factor", "By which a full queue lowers the capture rate.", "livemin")
         self.capture_factor.set(1.0)
-        self.limits_shared = self._gauge("limits_processes", "livemin").set
-        self._upstream_state = self._gauge("upstream_state", "livemin")
-        self._gauge("build_info", "max").labels(version).set(1)
+        self.limits_shared = self._gauge(
+            "limits_processes", "Gateway processes that share the limits; 0 while each counts for itself.", "livemin"
+        ).set
+        self._upstream_state = self._gauge(
+            "upstream_state", "1 healthy, 0.5 being probed, 0 ejected.", "livemin", "upstream"
+        )
+        self._gauge("build_info", "Always 1; the version is the label.", "max", "version").labels(version).set(1)
 
     def request(self, recording: Recording, *, app: str, model: str, stream: bool) -> None:
         """Count one finished request."""

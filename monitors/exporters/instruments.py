@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -23,17 +24,43 @@ from monitors.judges.anchors import AnchorComparison
 from monitors.metrics.judged.evidence import EvidenceTally
 from monitors.statistics.agreement import Repeatability
 
+_GROUPS = table("monitors.exporters", "gauges.toml")
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
 RETRIEVAL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_BUCKETS = {
-    "score": SCORE_BUCKETS,
-    "judge_duration": JUDGE_BUCKETS,
-    "judge_agreement": SCORE_BUCKETS,
-    "retrieval_duration": RETRIEVAL_BUCKETS,
-}
-_SERIES, _NAMES, _GROUPS = (table("monitors.exporters", "series.toml")[name] for name in ("series", "names", "groups"))
-"""What each series says, with its labels; the names of those that are not called like their attribute; and groups."""
+
+
+class _Series(NamedTuple):
+    """A series as a class declares it; without a `name` it is called as its attribute."""
+
+    kind: type[Counter | Gauge | Histogram]
+    text: str
+    labels: tuple[str, ...] = ()
+    name: str = ""
+    options: Mapping[str, Any] = {}
+
+    def open(self, attribute: str, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+        """Return the series, registered."""
+        name = f"gaugeway_{self.name or attribute}"
+        return self.kind(name, self.text, self.labels, registry=registry, **self.options)
+
+
+def _counter(text: str, *labels: str) -> Any:
+    return _Series(Counter, text, labels)
+
+
+def _gauge(text: str, *labels: str, name: str = "") -> Any:
+    return _Series(Gauge, text, labels, name)
+
+
+def _histogram(text: str, buckets: tuple[float, ...], *labels: str, name: str = "") -> Any:
+    return _Series(Histogram, text, labels, name, {"buckets": buckets})
+
+
+def _gauges(group: str) -> Any:
+    """Declare the gauges of a group."""
+    labels, texts = _GROUPS[group]["labels"], _GROUPS[group]["gauges"]
+    return tuple(_Series(Gauge, text, labels, name) for name, text in texts.items())
 
 
 class GaugeGroup:
@@ -61,94 +88,107 @@ class GaugeGroup:
         self._shown = set(values)
 
 
+_WATCHED = ("app", "metric", "rule")
+
+
 class Instruments(Observer):
     """All series of the monitors' `/metrics`; attributes are named like the series."""
 
-    score: Histogram
-    verdicts: Counter
-    evaluations: Counter
+    score: Histogram = _histogram("Scores in [0, 1].", SCORE_BUCKETS, "app", "metric", "model")
+    verdicts: Counter = _counter("Scores against their threshold.", "app", "metric", "verdict")
+    evaluations: Counter = _counter("Evaluations by outcome.", "metric", "outcome", "reason")
 
-    _quality: GaugeGroup
-    _labels: GaugeGroup
-    quality_alarm: Gauge
-    quality_evidence_log10: Gauge
-    quality_baseline: Gauge
-    trial_worse: Gauge
-    rule_info: Gauge
-    quality_slice_alarm: Gauge
-    version_first_seen: Gauge
-    uncovered_scores: Counter
+    _quality: GaugeGroup = _gauges("quality")
+    _labels: GaugeGroup = _gauges("labels")
+    quality_alarm: Gauge = _gauge("1 while an alert is firing.", *_WATCHED)
+    quality_evidence_log10: Gauge = _gauge("Evidence of a drop, log10 over the alarm threshold (0 = alarm).", *_WATCHED)
+    quality_baseline: Gauge = _gauge("Mean below which a drop is reported, on the metric's scale.", *_WATCHED)
+    trial_worse: Gauge = _gauge("1 where a trial found that a switch made answers worse, else 0.", "app", "trial")
+    rule_info: Gauge = _gauge("Always 1; the severity of a rule's alerts.", "rule", "severity")
+    quality_slice_alarm: Gauge = _gauge("1 while a slice's alert fires.", *_WATCHED, "slice")
+    version_first_seen: Gauge = _gauge(
+        "When a version was first seen.", "app", "kind", "version", name="version_first_seen_timestamp_seconds"
+    )
+    uncovered_scores: Counter = _counter("Scores ignored by alerts: coverage too low.", "metric")
 
-    abstention_comparisons: Counter
-    abstention_disagreements: Counter
-    _signals: GaugeGroup
+    abstention_comparisons: Counter = _counter("Answers of which judge and signal say whether they decline.", "app")
+    abstention_disagreements: Counter = _counter(
+        "Of these, answers that only one of them finds to decline.", "app", "kind"
+    )
+    _signals: GaugeGroup = _gauges("signals")
 
-    answers: Counter
-    _capture: GaugeGroup
+    answers: Counter = _counter("Evaluated answers, by what was found: question, passages.", "app", "found")
+    _capture: GaugeGroup = _gauges("capture")
 
-    judge_requests: Counter
-    judge_tokens: Counter
-    judge_cost_usd: Counter
-    judge_errors: Counter
-    judge_duration: Histogram
-    judge_unusable: Counter
-    judge_blind: Gauge
-    judge_cache_lookups: Counter
-    judge_cache_saved_usd: Counter
-    judge_tier: Counter
-    judge_agreement: Histogram
-    _drift: GaugeGroup
-    judge_repeats: Counter
-    _repeatability: GaugeGroup
-    judge_evidence: Counter
-    _verified: GaugeGroup
-    judge_shutdown: Gauge
-    judge_model_checks: Counter
-    _next: GaugeGroup
-    evaluation_tokens: Counter
-    evaluation_cost_usd: Counter
-    judge_budget_factor: Gauge
-    judge_pace_factor: Gauge
-    judge_budget_spent: Gauge
-    embedding_requests: Counter
-    embedding_tokens: Counter
-    embedding_cost_usd: Counter
-    embedding_errors: Counter
-    embedding_lookups: Counter
+    judge_requests: Counter = _counter("Judge calls with a response.", "judge_model")
+    judge_tokens: Counter = _counter("Tokens the judge used.", "judge_model", "type")
+    judge_cost_usd: Counter = _counter("What the judge cost at the configured prices.", "judge_model")
+    judge_errors: Counter = _counter("Judge calls without a usable response.", "judge_model", "error")
+    judge_duration: Histogram = _histogram(
+        "Latency of judge calls.", JUDGE_BUCKETS, "judge_model", name="judge_duration_seconds"
+    )
+    judge_unusable: Counter = _counter("Answers that could not be used, by reason.", "judge_model", "reason")
+    judge_blind: Gauge = _gauge("1 while the circuit of the failing judge is open.", "judge_model", "role")
+    judge_cache_lookups: Counter = _counter("Cache lookups of judge calls.", "judge_model", "result")
+    judge_cache_saved_usd: Counter = _counter("What cached answers would have cost.", "judge_model")
+    judge_tier: Counter = _counter("Judge calls by tier and outcome.", "tier", "outcome")
+    judge_agreement: Histogram = _histogram("Agreement of a tier with the last one.", SCORE_BUCKETS, "tier", "sure")
+    _drift: GaugeGroup = _gauges("drift")
+    judge_repeats: Counter = _counter("Second judgements of an answer, by outcome.", "metric", "outcome", "reason")
+    _repeatability: GaugeGroup = _gauges("repeatability")
+    judge_evidence: Counter = _counter(
+        "Claims of judges' first answers that were checked, by what was wrong.", "judge", "metric", "result"
+    )
+    _verified: GaugeGroup = _gauges("verified")
+    judge_shutdown: Gauge = _gauge(
+        "When the judge's endpoint shuts the model down.", "judge_model", name="judge_shutdown_timestamp_seconds"
+    )
+    judge_model_checks: Counter = _counter("Readings of the endpoint's list of models.", "judge_model", "result")
+    _next: GaugeGroup = _gauges("next")
+    evaluation_tokens: Counter = _counter("Tokens of judging.", "app", "metric", "type")
+    evaluation_cost_usd: Counter = _counter("What judging cost.", "app", "metric")
+    judge_budget_factor: Gauge = _gauge("Budget multiplier of the rates of judged metrics.")
+    judge_pace_factor: Gauge = _gauge("Multiplier of judged rates for a slow judge.")
+    judge_budget_spent: Gauge = _gauge("Spent today, by this process.", name="judge_budget_spent_usd")
+    embedding_requests: Counter = _counter("Embedding requests with a response.", "model")
+    embedding_tokens: Counter = _counter("Tokens of the texts embedded.", "model")
+    embedding_cost_usd: Counter = _counter("What embeddings cost at the configured price.", "model")
+    embedding_errors: Counter = _counter("Embedding requests without a usable response.", "model", "error")
+    embedding_lookups: Counter = _counter("Texts looked up.", "model", "result")
 
-    queue_depth: Gauge
-    queue_oldest_seconds: Gauge
-    queue_trimmed: Gauge
-    queue_bytes: Gauge
-    queue_expired: Counter
-    queue_dead_letters: Gauge
-    late_scores: Counter
-    conversation_links: Counter
-    supplements: Counter
-    retrieval_duration: Histogram
-    retrieval_spans: Counter
-    agent_spans: Counter
-    worker_errors: Counter
-    cause_evaluations: Counter
-    prompt_marks: Counter
-    capture_audits: Counter
-    notifications: Counter
-    sink_results: Counter
-    label_overflow: Counter
-    build_info: Gauge
+    queue_depth: Gauge = _gauge("Samples waiting or being evaluated.")
+    queue_oldest_seconds: Gauge = _gauge("Age of the oldest of them.")
+    queue_trimmed: Gauge = _gauge("Samples trimmed from a full queue, in total.")
+    queue_bytes: Gauge = _gauge("Approximate size of the waiting samples in the engine.")
+    queue_expired: Counter = _counter("Samples that waited too long to be judged.")
+    queue_dead_letters: Gauge = _gauge("Samples set aside after too many attempts.")
+    late_scores: Counter = _counter("Scores that arrived after their bucket was closed.")
+    conversation_links: Counter = _counter("Exchanges by how they were joined to a conversation, or why not.", "result")
+    supplements: Counter = _counter("Contexts, feedback and spans sent separately, by result.", "source", "result")
+    retrieval_duration: Histogram = _histogram(
+        "Time of the retrieval before an answer, from spans.",
+        RETRIEVAL_BUCKETS,
+        "app",
+        name="retrieval_duration_seconds",
+    )
+    retrieval_spans: Counter = _counter("Retriever spans received, by the convention they follow.", "convention")
+    agent_spans: Counter = _counter("Spans of tools and agents received, by operation.", "operation")
+    worker_errors: Counter = _counter("Failed operations, by operation.", "operation")
+    cause_evaluations: Counter = _counter("Evaluations made only to find the cause of an alert.", "metric")
+    prompt_marks: Counter = _counter("Requests sent to the judge for marking, by outcome.", "outcome")
+    capture_audits: Counter = _counter("Exchanges of which the judge audited the capture.", "result")
+    notifications: Counter = _counter("Notification attempts.", "notifier", "result")
+    sink_results: Counter = _counter("Scores sent to other systems, by result.", "sink", "result")
+    label_overflow: Counter = _counter("Label values shown as _other, by label.", "label")
+    build_info: Gauge = _gauge("Always 1; the version is the label.", "version")
 
     def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
         self.registry = registry
-        for attribute, kind in Instruments.__annotations__.items():
-            if kind is GaugeGroup:
-                labels, texts = _GROUPS[attribute[1:]]["labels"], _GROUPS[attribute[1:]]["gauges"]
-                gauges = [Gauge(f"gaugeway_{name}", text, labels, registry=registry) for name, text in texts.items()]
-                setattr(self, attribute, GaugeGroup(*gauges))
-            else:
-                text, *labels = _SERIES[attribute]
-                options = {"buckets": _BUCKETS[attribute]} if kind is Histogram else {}
-                name = f"gaugeway_{_NAMES.get(attribute, attribute)}"
-                setattr(self, attribute, kind(name, text, labels, registry=registry, **options))
+        for name, declared in vars(Instruments).items():
+            if isinstance(declared, _Series):
+                setattr(self, name, declared.open(name, registry))
+            elif isinstance(declared, tuple):
+                setattr(self, name, GaugeGroup(*(series.open(name, registry) for series in declared)))
         self.judge_budget_factor.set(1.0)
         self.judge_pace_factor.set(1.0)
         self.cap = LabelCap(self.label_overflow)
