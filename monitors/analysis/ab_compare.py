@@ -263,8 +263,10 @@ def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int]
     if not looks:
         return _compared(scores, test.verdict(), (None, None))
     a, b = (replace(side, mean=on_scale(side.mean, flipped=flipped)) for side in looks[-1])
-    found = _deciding(_compared(scores, test.verdict(), (a, b)), test.interval(*looks[-1]), flipped=flipped)
-    if min(a.n, b.n) < least:
+    found = _compared(scores, test.verdict(), (a, b))
+    if min(a.n, b.n) >= least:
+        found = _deciding(found, test.interval(*looks[-1]), flipped=flipped)
+    else:
         found = replace(found, reason=f"needs {least} scores of each version, as most conversations have no name")
     if a.n_eff < MIN_N_EFF:
         return found
