@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-LONGEST = 200_000
-MOST_TOKENS = 40_000
+from gaugeway.prompts.sizes import BOOK, CHAPTER, CROWD, FEW, LINE, REMEMBERED, SEVERAL, WORD
+
+LONGEST = BOOK
+MOST_TOKENS = CHAPTER
 """Longest repr that is parsed, and most tokens in it; a longer one remains text."""
-MOST_VALUES = 1_500
+MOST_VALUES = REMEMBERED
 """Most values of one result that are read: more than the limits keep."""
-_DEEPEST, _BESIDE, _TRIES, _SHOWS = 8, 240, 4, 2
-_MANY, _MOST_CELLS = 2, 100
+_DEEPEST, _BESIDE, _TRIES, _SHOWS = SEVERAL, 2 * LINE, FEW, 2
+_MANY, _MOST_CELLS = 2, CROWD
 WIDE = 0x2E80
 """From here on a character is a syllable or a word (Chinese, Japanese, Korean)."""
-_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS, _LOOKED_AT = 8, 4, 12, 200
+_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS, _LOOKED_AT = SEVERAL, FEW + 1, WORD, 2 * LINE
 # A quote that is never closed ends with the text: looked for again from every later quote, it would cost the square.
 _TOKEN = re.compile(
     r"'(?P<single>[^'\\]*+(?:\\.[^'\\]*+)*+)(?:'|\Z)"
@@ -117,7 +119,7 @@ def _character(escape: re.Match[str]) -> str:
 def decoded(text: str) -> Any:
     """Decode `text` as JSON, JSON lines, or what Python prints; None for anything else."""
     stripped = text.strip()
-    if not stripped or not (stripped[0] in "[{(" or (stripped[-1] == ")" and _BEGINS.match(stripped[:64]))):
+    if not stripped or not (stripped[0] in "[{(" or (stripped[-1] == ")" and _BEGINS.match(stripped[:LINE]))):
         return None
     value = json_value(stripped)
     if value is None and stripped[0] == "{" and "\n" in stripped:

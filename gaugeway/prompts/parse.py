@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from gaugeway.data_files import table
 from gaugeway.prompts.notation import MOST_VALUES, FormRecord, decoded, form_records, shown
+from gaugeway.prompts.sizes import FEW, PAGE, SEVERAL
 from gaugeway.records import Context
 
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
-_DEPTH, _DEEPEST, _INTRODUCED = 10, 6, 3
+_DEPTH, _DEEPEST, _INTRODUCED = SEVERAL + 2, 2 * FEW, FEW
 _SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
-_METADATA = 4_000
+_METADATA = 2 * PAGE
 """Characters of a block's `Source:` line up to which it may be printed metadata."""
 _SECTION = re.compile(r"(?:\A|\n\n)# [^\n]*\nDocumentation URL:(?P<url>[^\n]*)\n\n")
 _T = TypeVar("_T")

@@ -12,19 +12,20 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import Any
 
+from gaugeway.prompts.sizes import CROWD, MANY, PAGE, PARAGRAPH, SEVERAL, WORD
 from gaugeway.text.cache import TextCache
 
-WINDOW = 2_000
+WINDOW = PAGE
 """Characters read before the first passage, after the last one and at both ends of what is between two."""
 MAX_FORMS = 4
 """Texts between passages that are compared, for one prompt."""
-MAX_PROMPTS = 512
+MAX_PROMPTS = CROWD
 """Prompts whose forms, and pairs of speakers, that are remembered."""
 
-_LINES, _UNLIKE, _WORDS, _FIELDS, _TURNS = 24, 2, 16, 8, 200
-_LONGEST = 300  # internal bound: characters of a line that can belong to a record
+_LINES, _UNLIKE, _WORDS, _FIELDS, _TURNS = MANY, 2, 2 * SEVERAL, SEVERAL, CROWD
+_LONGEST = PARAGRAPH  # internal bound: characters of a line that can belong to a record
 """Characters of a line that may be a title without any mark."""
-_OPENING = 16
+_OPENING = WORD
 _CONSTANT = 2
 _NUMBERS = re.compile(r"\d+(?:[.,]\d+)*")
 _TURN = re.compile(

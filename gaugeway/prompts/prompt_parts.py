@@ -16,6 +16,7 @@ from msgspec import Struct
 from gaugeway.exchange import Request
 from gaugeway.prompts import BESIDE_RESULTS, MOST_SYSTEM_TEXTS, Extraction, messages_of, text_of
 from gaugeway.prompts.passage_records import WINDOW, RecordForms, between, record_edges
+from gaugeway.prompts.sizes import CHAPTER, FEW, LABEL, MANY, SEVERAL, WORD
 from gaugeway.prompts.tool_messages import MOST_HOPS
 from gaugeway.records import CaptureInfo, PromptPart
 from gaugeway.settings.bounds import bounded_capture
@@ -26,17 +27,17 @@ MAX_SEARCHED = 4_000_000
 LONGEST_SECRET = 1_024
 """Characters kept beyond the limit of a shortened text until redaction has been applied."""
 
-_LEAST_SEARCHED, _TIMES = 65_536, 4
-_LONG = 24
+_LEAST_SEARCHED, _TIMES = CHAPTER, FEW
+_LONG = 2 * WORD
 """Characters from which a text is taken to stand once in a prompt. A shorter one (a name, a number) is looked for only
 beside its neighbours, as a word of its own."""
 
-_PROBE, _PROBES = 48, 4
-_ESCAPED = 40
+_PROBE, _PROBES = LABEL, FEW
+_ESCAPED = LABEL
 """Characters that may stand between two parts of a passage that was changed."""
-_NAME = 3
+_NAME = FEW
 """Characters of an id or a source from which on it identifies a line."""
-_EARLIER, _TRIES, _REPEATED = 20, 50, 8
+_EARLIER, _TRIES, _REPEATED = MANY // 2, MANY, SEVERAL
 _UNCHANGED = re.compile(r"[^\"\\\n]+")
 """Text that reads the same where a passage is escaped, indented or quoted."""
 _RESULTS = ("function_call_output", "custom_tool_call_output")

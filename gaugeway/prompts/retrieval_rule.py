@@ -27,6 +27,7 @@ from gaugeway.prompts import MOST_PIECES, text_of
 from gaugeway.prompts.form.divisions import paragraphs, records_in
 from gaugeway.prompts.notation import WIDE, decoded, runs_on
 from gaugeway.prompts.parse import SAYING_KEYS, Found, read
+from gaugeway.prompts.sizes import LABEL, LINE, MOSTLY, PAGE, SEVERAL
 from gaugeway.records import Context
 
 _NAMES: dict[str, dict[str, list[str]]] = table("gaugeway.prompts", "retrieval_words.toml")
@@ -51,10 +52,10 @@ _NOTHING = re.compile(
     r"|nothing (?:was )?found\b|(?:none|null|n/a|empty)\W*\Z|error\b\W*(?::|\Z)|not found\b)",
     re.IGNORECASE,
 )
-_LETTERS, _SHARE, _SPACES, _READ = 80, 0.82, 10, 2_000
+_LETTERS, _SHARE, _SPACES, _READ = 2 * LABEL, MOSTLY, SEVERAL, PAGE
 _EMPTY_KEYS = ("documents", "docs", "passages", "contexts", "chunks", "matches", "search_results")
-_NAME = 200
-_SHORT = 160
+_NAME = 2 * LINE
+_SHORT = LINE
 """Longest text that may be a "no results" message."""
 
 

@@ -13,14 +13,15 @@ from gaugeway.prompts.form import reader
 from gaugeway.prompts.form.lines import Line, lines_of
 from gaugeway.prompts.form.reader import MOST_TEXT, turns_of
 from gaugeway.prompts.form.word_index import IndexedText, Kind
+from gaugeway.prompts.sizes import FEW, LINE, MANY, MOSTLY, PAGE
 
-_DIGITS = 3
-EMPTY = 0.8
+_DIGITS = FEW
+EMPTY = MOSTLY
 """Confidence that nothing was retrieved when the label of the passages is followed directly by the question's."""
 _LABELS = ("label", "field", "heading", "bracket", "bold", "open")
-_LINES = 60
-_LABEL_LENGTH = 100
-_BEGINNING = 4_000
+_LINES = MANY
+_LABEL_LENGTH = LINE
+_BEGINNING = 2 * PAGE
 
 
 class StructureExtractor:

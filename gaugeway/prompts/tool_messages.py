@@ -28,6 +28,7 @@ from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.notation import decoded, json_value
 from gaugeway.prompts.parse import read
 from gaugeway.prompts.retrieval_rule import descriptions_of, retrieved
+from gaugeway.prompts.sizes import CROWD, FEW, MANY, PARAGRAPH, SEVERAL
 from gaugeway.prompts.structure import StructureExtractor
 from gaugeway.prompts.templates import TemplateExtractor
 from gaugeway.prompts.written_steps import ASKED, WRITTEN, asked_in
@@ -35,14 +36,14 @@ from gaugeway.records import Context
 from gaugeway.settings.bounds import MAX_PASSAGES
 
 _QUERY_KEYS = ("query", "question", "q", "input", "search_query", "queries", "keywords")
-_MARKERS = 3
-_PARAGRAPHS = 20
-MOST_HOPS = 400
+_MARKERS = FEW
+_PARAGRAPHS = MANY
+MOST_HOPS = CROWD
 """Most results read, the last ones: more than an agent needs for one answer."""
 
 _RESULT_ROLES = ("tool", "function")
-_LEAST_WRAPPED = 8
-_PROMPT = 200
+_LEAST_WRAPPED = SEVERAL
+_PROMPT = PARAGRAPH // 2
 """Characters from which a user turn may be a whole prompt."""
 _READERS = (TemplateExtractor(), StructureExtractor())
 

@@ -30,7 +30,7 @@ from gaugeway.prompts import (
 from gaugeway.prompts.form.divisions import NAMES, divisions, without_metadata
 from gaugeway.prompts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gaugeway.prompts.learning.model import MOST_VARYING, LearnedTemplate, Split, split
-from gaugeway.prompts.sizes import FEW
+from gaugeway.prompts.sizes import CROWD, FEW, WORD
 from gaugeway.records import Context
 
 TIMEOUT_S = 0.05
@@ -52,7 +52,7 @@ READINGS = (
 """Allowed prefixes of `read_as`."""
 
 _ORDINARY = ("", "Hello, how are you?")
-_CUTS = 24
+_CUTS = 2 * WORD
 _RUNS = ("a", "A", "0", " ", "\n", "-", "<", ".", "a ", "a\n", "a,", " \n")
 _SAMPLES = {"n": "\n", "t": "\t", "r": "\r", "s": " ", "S": "a", "d": "0", "D": "a", "w": "a", "W": " ", "h": " "}
 _SKIPPED = frozenset("()|*+?{}^$")
@@ -62,7 +62,7 @@ _ANY = "(?s:.*?)"
 _ON_THE_LINE = rf"[^\n]{{0,{MOST_VARYING}}}?"
 _ROW_START, _NUMBER = r"\A\n", r"\d+"
 _BLANK_LINE, _LINE = r"\n[ \t]*\n\s*", r"\n"
-_MOST_LINES = 500
+_MOST_LINES = CROWD
 _LABEL_ENDS = ":\uff1a>"
 _FIRST_PRINTABLE, _DELETE = 0x20, 0x7F
 

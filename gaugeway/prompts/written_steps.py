@@ -17,10 +17,11 @@ from gaugeway.data_files import table
 from gaugeway.prompts.form.word_index import IndexedText
 from gaugeway.prompts.notation import printed
 from gaugeway.prompts.parse import with_ends
+from gaugeway.prompts.sizes import BOOK, CROWD, FEW, LABEL, PAGE
 
-MOST_STEPS = 400
+MOST_STEPS = CROWD
 """Labels of steps read in one text."""
-MOST_TEXT = 200_000
+MOST_TEXT = BOOK
 """Characters of a message up to which it is read for steps."""
 WRITTEN = "gaugeway_written"
 """Key set on a tool's message that was written as text: instructions may follow the last one."""
@@ -28,10 +29,10 @@ WRITTEN_ID = "written-"
 """Begins the id of such a call; the message's number follows, and that of the step where the text has several."""
 ASKED = "gaugeway_asked"
 """Key set on a user's message with steps in its text: the text from the question's label on."""
-_KINDS_OF_STEPS = 3
+_KINDS_OF_STEPS = FEW
 """A step in one text has a call, its result, and a thought or arguments: a text about tools has not."""
-_TAG, _TIMES, _ENCLOSING = 60, 5, 4
-_CALL = 2_000
+_TAG, _TIMES, _ENCLOSING = LABEL, FEW, FEW
+_CALL = PAGE
 """Characters of a call that are read for the tool's name and its arguments."""
 
 
