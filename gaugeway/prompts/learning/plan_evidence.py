@@ -20,6 +20,7 @@ from gaugeway.prompts.learning.plans import Plan
 from gaugeway.prompts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
 from gaugeway.prompts.sizes import (
     FEW,
+    HALF,
     LABEL,
     LINE,
     MANY,
@@ -78,6 +79,8 @@ class RecordShapes(Struct):
 
 
 MOST_VALUES = MANY
+CONSTANT_SHARE = MOSTLY
+"""Share of requests from which a repeated text belongs to the prompt."""
 
 _SHORT = LABEL
 _SURE = MOSTLY
@@ -137,6 +140,11 @@ class SlotEvidence:
         return variety + self.asked / self.seen
 
 
+def mask_of(text: str) -> tuple[int, bool]:
+    """Return a hash of the text without its numbers, and whether it is short: a label rather than a passage."""
+    return salted(masked(text)), len(text) <= _SHORT
+
+
 def labels_of(text: str) -> list[str]:
     """Return the short first and last lines of a passage, or the passage itself if it is one short line."""
     first, _, rest = text.partition("\n")
@@ -169,8 +177,10 @@ class PlanEvidence:
     agreed: int = 0
     disagreed: int = 0
     chunks: dict[int, int] = field(default_factory=dict)
+    masks: dict[tuple[int, bool], int] = field(default_factory=dict)
     regions: set[int] = field(default_factory=set)
     slots: list[SlotEvidence] = field(default_factory=list)
+    repeated: int = 0
     numbered: int = 0
     variants: bool = False
     """Whether something may come off its passages: a line, or what stands before a sign."""
@@ -180,7 +190,7 @@ class PlanEvidence:
     @property
     def size(self) -> int:
         """Approximate bytes held."""
-        counts = len(self.chunks) + len(self.shapes.counts)
+        counts = len(self.chunks) + len(self.masks) + len(self.shapes.counts)
         return (
             2 * FEW * OBJECT
             + OBJECT // 2 * (counts + len(self.again))
@@ -191,8 +201,9 @@ class PlanEvidence:
     @property
     def clean(self) -> bool:
         """Whether neither constant text is in the passages nor passages in another slot."""
-        inside = self.inner is not None and self.inner.literals
-        if inside or self.shapes.recurring or self.numbered > max(_FEW, _SOME * self.items):
+        if self.numbered > max(_FEW, _SOME * self.items) or self.shapes.recurring or self.constant:
+            return False
+        if self.repeated > _FEW or (self.inner is not None and self.inner.literals):
             return False
         return all(len(slot.values & self.chunks.keys()) < _FEW for slot in self.slots)
 
@@ -212,6 +223,15 @@ class PlanEvidence:
         return len(self.again) / max(1, len(self.chunks))
 
     @property
+    def constant(self) -> bool:
+        """Whether one of the passages is in nearly every request: then it is a text of the prompt."""
+        requests = max(1, len(self.regions))
+        return any(
+            count > (HALF if short else CONSTANT_SHARE) * requests and count > _FEW
+            for (_, short), count in self.masks.items()
+        )
+
+    @property
     def proven(self) -> bool:
         """Whether recurrence proves the split."""
         return len(self.again) >= _LEAST_RECURRED and self.rate >= _LEAST_RATE
@@ -219,9 +239,9 @@ class PlanEvidence:
     def add(self, plan: Plan) -> None:
         """Count the passages of a request: those that came before, but behind another one than now."""
         self.count += 1
-        self.shapes.add([passage.text for passage in plan.contexts])
-        self.numbered += sum(_NUMBERED.match(passage.text) is not None for passage in plan.contexts)
+        self._look(plan)
         texts = [salted(passage.text) for passage in plan.contexts]
+        self.repeated += len(set(texts)) < len(texts)
         combination = salted(tuple(texts))
         if combination in self.regions:
             return
@@ -238,6 +258,14 @@ class PlanEvidence:
             if known is not None or len(self.chunks) < MOST_CHUNKS:
                 self.chunks[text] = previous
             previous = text
+
+    def _look(self, plan: Plan) -> None:
+        """Record text of the passages that may belong to the prompt."""
+        self.shapes.add([passage.text for passage in plan.contexts])
+        self.numbered += sum(_NUMBERED.match(passage.text) is not None for passage in plan.contexts)
+        for mask in {mask_of(passage.text) for passage in plan.contexts}:
+            if mask in self.masks or len(self.masks) < MOST_CHUNKS:
+                self.masks[mask] = self.masks.get(mask, 0) + 1
 
 
 def question_of(plan: PlanEvidence) -> int | None:
