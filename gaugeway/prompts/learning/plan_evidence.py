@@ -86,6 +86,7 @@ _SHORT = LABEL
 _SURE = MOSTLY
 _QUESTION_LENGTH = PARAGRAPH
 _LEAST_QUESTION = FEW
+_LABELLED = re.compile(r"[^\n:：]{1,40}[:：]")
 _ASKS = re.compile(r"[?？؟;]\s*[\"'”’»)\]]*\s*\Z")
 _HISTORY = re.compile(
     r"\b(?:history|conversation|transcript|dialogue?|chat|messages|memor(?:y|ies)|tools|functions|examples?|schema|diff|"
@@ -109,6 +110,30 @@ _FACTS = 2
 _STRENGTHS: tuple[Strength, ...] = ("loose", "any")
 
 
+class Edges(Struct):
+    """Counts first and last lines and labels of contents; a constant one is text of the prompt."""
+
+    seen: int = 0
+    counts: dict[int, int] = {}
+
+    def add(self, said: str) -> None:
+        """Add a content."""
+        self.seen += 1
+        first, _, rest = said.partition("\n")
+        last = rest.rpartition("\n")[2]
+        lines = {(0, first), (2, last)} if rest else set()
+        lines |= {(at + 1, label[0]) for at, line in ((0, first), (2, last)) if (label := _LABELLED.match(line))}
+        for at, line in lines:
+            key = salted((at, masked(line)))
+            if key in self.counts or len(self.counts) < MOST_SHAPES:
+                self.counts[key] = self.counts.get(key, 0) + 1
+
+    @property
+    def constant(self) -> bool:
+        """Whether nearly all contents share a line or label."""
+        return max(self.counts.values(), default=0) > CONSTANT_SHARE * self.seen
+
+
 @dataclass(slots=True)
 class SlotEvidence:
     """Statistics on a slot other than the passages'."""
@@ -120,12 +145,14 @@ class SlotEvidence:
     named: int = 0
     """Requests in which another extractor took the content for the question."""
     values: set[int] = field(default_factory=set)
+    edges: Edges = field(default_factory=Edges)
 
     def add(self, text: str, question: str | None = None) -> None:
         """Add a content. `question` is what another extractor took for the question."""
         said = text.strip()
         self.seen += 1
         self.named += said == question
+        self.edges.add(said)
         self.asked += _ASKS.search(said[-WORD:]) is not None
         self.short += 0 < len(said) <= _QUESTION_LENGTH
         self.worded += len(said) >= _LEAST_QUESTION and any(map(str.isalpha, said))
@@ -134,7 +161,7 @@ class SlotEvidence:
 
     def points(self) -> float:
         """Return how much the slot looks like the question's; above 1 it does."""
-        if not self.seen or self.worded < _SURE * self.seen or self.short < _SURE * self.seen:
+        if not self.seen or self.edges.constant or self.worded < _SURE * self.seen or self.short < _SURE * self.seen:
             return 0.0
         variety = len(self.values) / min(self.seen, MOST_VALUES)
         return variety + self.asked / self.seen
@@ -182,6 +209,7 @@ class PlanEvidence:
     slots: list[SlotEvidence] = field(default_factory=list)
     repeated: int = 0
     numbered: int = 0
+    partial: int = 0
     variants: bool = False
     """Whether something may come off its passages: a line, or what stands before a sign."""
     inner: PassageSkeleton | None = None
@@ -195,13 +223,15 @@ class PlanEvidence:
             2 * FEW * OBJECT
             + OBJECT // 2 * (counts + len(self.again))
             + (self.inner.size if self.inner else 0)
-            + sum(2 * OBJECT + OBJECT // 2 * len(slot.values) for slot in self.slots)
+            + sum(2 * OBJECT + OBJECT // 2 * (len(slot.values) + len(slot.edges.counts)) for slot in self.slots)
         )
 
     @property
     def clean(self) -> bool:
         """Whether neither constant text is in the passages nor passages in another slot."""
-        if self.numbered > max(_FEW, _SOME * self.items) or self.shapes.recurring or self.constant:
+        if self.numbered > max(_FEW, _SOME * self.items) or self.partial > max(_FEW, _SOME * self.count):
+            return False
+        if self.shapes.recurring or self.constant:
             return False
         if self.repeated > _FEW or (self.inner is not None and self.inner.literals):
             return False
@@ -239,6 +269,7 @@ class PlanEvidence:
     def add(self, plan: Plan) -> None:
         """Count the passages of a request: those that came before, but behind another one than now."""
         self.count += 1
+        self.partial += plan.partial
         self._look(plan)
         texts = [salted(passage.text) for passage in plan.contexts]
         self.repeated += len(set(texts)) < len(texts)

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gaugeway.prompts.form.divisions import divisions
 from gaugeway.prompts.form.text import SENTENCE_ENDS, ends_a_sentence
@@ -77,6 +78,8 @@ class Plan(Struct, frozen=True):
     contexts: tuple[Context, ...]
     certain: float
     """Prior weight of the split: 1.0 for marked items, little for blank lines."""
+    partial: bool = False
+    """Whether a literal next to the slot stands elsewhere as well: then the slot next to it may be part of an item."""
 
 
 def template_of(name: tuple[str, str], plan: Plan, question: int | None, *, seen: int, at: float) -> LearnedTemplate:
@@ -153,7 +156,9 @@ def _of(seen: Outline) -> Iterator[Plan]:
         for low, high in (*_alone(seen, core), _extended(seen, core), _over_rules(seen, core)):
             if (low, high) not in tried:
                 tried.add((low, high))
-                yield from _plans(seen, low, high)
+                partial = _is_partial(seen, low, high)
+                for plan in _plans(seen, low, high):
+                    yield replace(plan, partial=True) if partial else plan
 
 
 def _extended(seen: Outline, core: int) -> tuple[int, int]:
@@ -182,6 +187,13 @@ def _extended(seen: Outline, core: int) -> tuple[int, int]:
     while high + 1 < len(masks) - 1 and (recurs(high + 1) or _opens_like(masks[high + 1], masks[low])):
         high += 1
     return low, high
+
+
+def _is_partial(seen: Outline, low: int, high: int) -> bool:
+    inside = masked(seen.text[seen.literals[low][1] : seen.literals[high + 1][0]])
+    around = [masked(seen.literal(at)) for at in (low, high + 1) if 0 < at < len(seen.literals) - 1]
+    others = [masked(seen.literal(at)) for at in range(1, len(seen.literals) - 1) if not low <= at <= high + 1]
+    return any(has_letter(word) and (word in inside or word in others) for word in around)
 
 
 def _alone(seen: Outline, core: int) -> list[tuple[int, int]]:
