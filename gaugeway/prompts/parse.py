@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from gaugeway.data_files import table
-from gaugeway.prompts.notation import MOST_VALUES, FormRecord, decoded, form_records, shown
+from gaugeway.prompts.notation import MOST_VALUES, FormRecord, decoded, form_records, runs_on, shown
 from gaugeway.prompts.sizes import FEW, PAGE, SEVERAL
 from gaugeway.records import Context
 
@@ -219,6 +219,17 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
             known = key in _PASSAGE_KEYS.known or score is not None or entry.get("type") == "search_result"
             yield Found(context, certain or known)
             return
+    if (longest := _longest(entry)) is not None:
+        sources = _Keys(*(key for key in _SOURCE_KEYS if key != longest))
+        yield Found(Context(text=entry[longest], source=_first(_name, places, sources)), certain)
+
+
+def _longest(entry: dict[str, Any]) -> str | None:
+    """Return the key of the text that is most of a record, whatever it is called; None where there is none."""
+    texts = sorted(((len(said), key) for key, said in entry.items() if isinstance(said, str)), reverse=True)
+    if not texts or not runs_on(entry[texts[0][1]]):
+        return None
+    return texts[0][1] if len(texts) == 1 or texts[0][0] >= 2 * texts[1][0] else None
 
 
 def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: _Keys) -> _T | None:

@@ -27,7 +27,7 @@ MAX_SEARCHED = 4_000_000
 LONGEST_SECRET = 1_024
 """Characters kept beyond the limit of a shortened text until redaction has been applied."""
 
-_LEAST_SEARCHED, _TIMES = CHAPTER, FEW
+_LEAST_SEARCHED, _TIMES = CHAPTER, FEW + 1
 _LONG = 2 * WORD
 """Characters from which a text is taken to stand once in a prompt. A shorter one (a name, a number) is looked for only
 beside its neighbours, as a word of its own."""
