@@ -45,12 +45,6 @@ _PROBE = 1_000
 _PROBE_S = 0.25
 """Time limit of a probe: twenty times that of usual patterns, too little for catastrophic backtracking."""
 
-READINGS = (
-    *NAMES,
-    *("objects", "pairs", "headed", "named", "bullets"),  # as earlier versions exported them
-)
-"""Allowed prefixes of `read_as`."""
-
 _ORDINARY = ("", "Hello, how are you?")
 _CUTS = 2 * WORD
 _RUNS = ("a", "A", "0", " ", "\n", "-", "<", ".", "a ", "a\n", "a,", " \n")
@@ -135,8 +129,8 @@ def check(template: UserTemplate) -> regex.Pattern[str]:
 def check_separator(template: UserTemplate) -> regex.Pattern[str] | None:
     """Return the compiled pattern between passages, if the template has one. Raises ValueError as `check` does."""
     if template.read_as is not None:
-        if template.read_as.partition(":")[0] not in READINGS:
-            known = ", ".join(READINGS)
+        if template.read_as.partition(":")[0] not in NAMES:
+            known = ", ".join(NAMES)
             raise ValueError(f"template {template.name!r}, read_as: {template.read_as!r} is none of {known}")
         if template.separator_pattern is not None or template.separator != _DEFAULT_SEPARATOR:
             raise ValueError(f"template {template.name!r}, read_as and a separator exclude each other")

@@ -59,7 +59,7 @@ OTHER = {
     "capture.extractors": ("explicit",),
     "capture.redact": ("email",),
     "capture.templates.pattern": "Passages: (?P<contexts>.*)",
-    "capture.templates.read_as": "bullets",
+    "capture.templates.read_as": "lines",
     "limits.url": "redis://127.0.0.1:1/0",
     "keys.url": "postgresql://127.0.0.1:1/keys",
     "judge.small": None,

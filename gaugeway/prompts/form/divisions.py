@@ -22,8 +22,7 @@ NAMES = ("data", "tag", "fence", "numbered", "records", "rule", "blank-line", "l
 _CERTAIN = {"data": 1.0, "tag": 1.0, "fence": 1.0, "numbered": NEARLY_ALL, "blank-line": HALF, "lines": HALF}
 _SAID = {"counted": "numbered", "blank": "blank-line"}
 _ITSELF = ("data", "part", "fence", "rule", "blank", "lines", "whole")
-_FORMER = {"objects": "data", "bullets": "records:item -"}
-_RECORDS = ("headed", "pairs", "named", "records", "numbered")
+_RECORDS = ("records", "numbered")
 _INLINE = re.compile(r"(?<=\S) (?:[|/*#•~+-]{1,3}|<sep>) (?=\S)")
 _NAME = re.compile(r"\s*<([\w:.-]{1,40})")
 _GAP = "\n\n"
@@ -68,7 +67,7 @@ def divisions(region: str) -> Iterator[Division]:
 def divided_as(region: str, name: str) -> Division | None:
     """Divide a text as an earlier one was, or as the configuration says; None where it has not that form."""
     text = Text.of(region.strip("\n"))
-    kind, _, key = (name := _FORMER.get(name, name)).partition(":")
+    kind, _, key = name.partition(":")
     if kind == "inline":
         items = tuple(Context(text=item.strip()) for item in text.raw.split(key or " | ", MOST_RECORDS) if item.strip())
         return Division(name, items, 1.0) if items else None
@@ -77,8 +76,6 @@ def divided_as(region: str, name: str) -> Division | None:
         same = said == name or said.partition(":")[0] == name or (kind == "rule" and block.split == "rule")
         if (same or (block.frame is not None and kind in _RECORDS)) and (found := tuple(contexts(text, block))):
             return Division(name, found, 1.0)
-    if kind in ("numbered", "records") and key and "#" not in key:
-        return divided_as(region, kind)  # earlier versions exported keys that are no shape of a line
     return None
 
 

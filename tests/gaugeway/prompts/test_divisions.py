@@ -40,14 +40,6 @@ def test_every_form_gives_its_passages_and_divides_the_next_text_alike(region, n
     assert [one.text for one in divided_as(other, name).items] == [ASH, ELM]
 
 
-@pytest.mark.parametrize("name", ["objects", "data"])
-def test_names_that_earlier_versions_exported_are_still_read(name):
-    assert [one.text for one in divided_as(f'["{OAK}", "{ELM}"]', name).items] == [OAK, ELM]
-    assert [one.text for one in divided_as(f"{OAK} | {ELM}", "inline: | ").items] == [OAK, ELM]
-    assert [one.text for one in divided_as(f"- {OAK}\n- {ELM}", "bullets").items] == [OAK, ELM]
-    assert [one.text for one in divided_as(f"[1] {OAK}\n[2] {ELM}", "numbered:[n]").items] == [OAK, ELM]
-
-
 @pytest.mark.parametrize("blank", ["", "\n", " \n\t\n"])
 def test_a_text_without_words_has_no_division(blank):
     assert list(divisions(blank)) == []

@@ -7,11 +7,11 @@ import pytest
 
 from gaugeway.exchange import Request, Response
 from gaugeway.prompts import UserTemplate
-from gaugeway.prompts.form.divisions import divisions
+from gaugeway.prompts.form.divisions import NAMES, divisions
 from gaugeway.prompts.learning.frames import frame_of
 from gaugeway.prompts.learning.learner import Learner
 from gaugeway.prompts.learning.model import LearnedTemplate, Split, match
-from gaugeway.prompts.user_patterns import READINGS, PatternExtractor, check_separator, describe, toml
+from gaugeway.prompts.user_patterns import PatternExtractor, check_separator, describe, toml
 from tests.support.prompt_traffic import LAYOUTS, traffic
 
 ANSWER = Response(status=200, body={})
@@ -135,7 +135,7 @@ def test_every_name_of_a_reading_is_known():
     blocks = ("[1] One is here.\n[2] Two is here.", '["one", "two"]', "<a>one</a>\n<a>two</a>", "- one\n- two", "one")
     names = {found.name for block in blocks for found in divisions(block)}
     assert len(names) > 4
-    assert {name.partition(":")[0] for name in names} <= set(READINGS)
+    assert {name.partition(":")[0] for name in names} <= set(NAMES)
 
 
 @pytest.mark.parametrize(
