@@ -19,12 +19,12 @@ from gaugeway.prompts.form.divisions import divided_as
 from gaugeway.prompts.form.lines import shape
 from gaugeway.prompts.learning.frames import MASK, PART
 from gaugeway.prompts.learning.outline import Span, masked
-from gaugeway.prompts.sizes import CROWD, PARAGRAPH, SEVERAL
+from gaugeway.prompts.sizes import CROWD, PARAGRAPH
 from gaugeway.records import Context
 
-_LONGEST_GAP = PARAGRAPH
-_MOST_GAPS = SEVERAL
-MOST_VARYING = PARAGRAPH
+_LONGEST_GAP = 600
+_MOST_GAPS = 12
+MOST_VARYING = 300
 """Characters of one varying part."""
 _SIGN = re.compile(rf"[^\w {MASK}]")
 """What a piece has; words and numbers alone are shared by chance."""
