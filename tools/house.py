@@ -22,15 +22,15 @@ PRODUCT = ("gaugeway", "gateway", "monitors", "dashboards")
 TARGETS = {"product SLOC": 60_000, "hand-set numbers in prompt reading": 160}
 """What figures are to come down to, where that is less than their limit of today."""
 LIMITS = {
-    "product SLOC": 71_700,
-    "product modules": 540,
+    "product SLOC": 71_000,
+    "product modules": 535,
     "configuration keys": 191,
     "names the data plane takes from the evaluation plane": 0,
     "names the evaluation plane takes from the data plane": 0,
     "names the shared ground takes from a plane (outside cli)": 0,
     "`for one in`": 100,
     "files over 500 lines": 0,
-    "hand-set numbers in prompt reading": 352,
+    "hand-set numbers in prompt reading": 192,
     "lines of word lists in Python": 800,
 }
 """What `--limits` enforces."""
