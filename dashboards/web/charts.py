@@ -217,7 +217,7 @@ def time_ticks(since: float, until: float) -> list[float]:
     return [float(index * step) for index in range(first, last + 1)][:_TICKS]
 
 
-_ROUND = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)
+_ROUND = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)
 
 
 class Effect(Struct, frozen=True, kw_only=True):
@@ -268,7 +268,7 @@ def scale_of(effects: Iterable[Effect], margin: float) -> Scale:
 
 
 def _reach(ends: list[float], gains: list[float], margin: float) -> float:
-    most = sorted(ends)[math.ceil(0.75 * len(ends)) - 1] if ends else 0.0
+    most = sorted(ends)[math.ceil(0.9 * len(ends)) - 1] if ends else 0.0
     wanted = max([most, 1.5 * margin, *gains])
     return next((bound for bound in _ROUND if bound >= wanted), _ROUND[-1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -49,8 +50,8 @@ PERIODS = ("14d..7d", "7d..now")
 """Periods compared by default."""
 FINE_S, FINE_WITHIN_S = 6 * 3600.0, 0.15
 """Histograms are of hours: up to this span they are read again in shorter bins for the chart, within this time."""
-WORDS = {"roll back": "worse", "ship": "not worse"} | {
-    name: name for name in ("within the margin", "not enough data", "differs")
+WORDS = {"roll back": "worse", "ship": "not worse", "not enough data": "undecided"} | {
+    name: name for name in ("within the margin", "differs")
 }
 """What a decision says of a metric: a metric is neither shipped nor rolled back."""
 _UNITS = {"m": "minute", "h": "hour", "d": "day"}
@@ -411,13 +412,18 @@ def _beside(site: Site, answer: Answer | None, by: str, b: str, since: float) ->
     firing = leading([alert for alert in site.engine.alerts() if alert.state == "firing"])
     versions, now = site.engine.versions, site.clock()
     of_b = [version for version in versions.all() if (version.kind, version.value) == (by, b)]
+    wait = partial(wait_s, served={version.app: now - max(version.first_seen, since) for version in of_b})
+
+    def soonest(row: Compared) -> tuple[float, int]:
+        return wait(row) or math.inf, further(row) or 0
+
     return {
         "together": came_with(versions.changes(), by, b, {row.app for row in rows}),
         "alerts": [alert for alert in firing if (alert.app, alert.metric) in worse],
-        "plan": sorted((row for row in rows if row.directed and further(row)), key=lambda row: further(row) or 0),
+        "plan": sorted((row for row in rows if row.directed and further(row)), key=soonest),
         "further": further,
         "reasons": sorted({row.reason for row in rows if row.reason}),
-        "wait": partial(wait_s, served={version.app: now - max(version.first_seen, since) for version in of_b}),
+        "wait": wait,
     }
 
 

@@ -54,7 +54,7 @@ async def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.6)
         page = await w.page("/compare")
-    assert "✗ Model new looks worse than old weak evidence faithfulness of shop" in page.words
+    assert "✗ Model new looks worse than old weak evidence faithfulness \N{MINUS SIGN}0.3" in page.words
     assert "Roll back new." in page.words
     assert "✗ worse" in page.words
     assert "300" in page.words
@@ -89,12 +89,12 @@ async def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.82, n=60)
         words = (await w.page("/compare")).words
-    assert "Not decided yet" in words
+    assert "○ Undecided" in words
     assert re.search(
-        r"Next to decide: faithfulness of shop, after about [\d,]+ more scores\.",
+        r"Next: faithfulness, after about [\d,]+ more scores\.",
         words,
     )
-    assert re.search(r"○ not enough data about [\d,]+ more", words)
+    assert re.search(r"○ undecided about [\d,]+ more", words)
     assert "too few for an interval" not in words
 
 
@@ -233,7 +233,7 @@ def test_when_all_are_decided_is_said_only_when_all_can_tell():
         more = (0.02, 3, [], [row for row in rows if further(row)], further, lambda _: None)
         return macros.basis(rows, "not enough data", "a", "b", "model", *more)
 
-    assert "Next to decide: x of a, after about 500 more scores; all of them after about 2,000 more" in words(known)
+    assert "Next: x, after about 500 more scores; all of them after about 2,000 more" in words(known)
     assert "all of them" not in words([*known, Compared(metric="z", **about)])
 
 
@@ -282,8 +282,8 @@ async def test_the_verdict_counts_the_outcomes(tmp_path):
         await two(w, 0.6, 0.9)
         await two(w, 0.9, 0.88, metric="answer_relevancy", n=25)
         words = (await w.page("/compare?by=model&a=old&b=new")).words
-    assert "○ Not decided yet: 1 of 2 metrics are open" in words
-    assert "new is not worse by more than 0.02 on the other. " in words
+    assert "○ Undecided on 1 of 2 metrics" in words
+    assert "Settled: faithfulness (not worse by more than 0.02)." in words
     assert "Roll back" not in words
 
 
@@ -306,7 +306,7 @@ async def test_two_periods_are_compared_whatever_the_version(tmp_path):
             await w.page("/compare?by=period&a=90d..80d&b=1h..now"),
             await w.page("/compare?by=period"),
         )
-    assert "✗ Worse in the last hour faithfulness of shop \N{MINUS SIGN}0.3" in found.words
+    assert "✗ Worse in the last hour faithfulness \N{MINUS SIGN}0.3" in found.words
     assert "Roll back" not in found.words
     assert "different times" not in found.words
     assert "in which they served" not in found.words
@@ -348,7 +348,7 @@ async def test_a_signal_without_a_better_direction_differs_and_decides_nothing(t
         r"contexts_per_answer no better direction ≠ differs .{0,60}\+0\.\d+ .{0,40}counts neither for nor against B",
         page.words,
     )
-    assert page.words.count("✓ not worse") + page.words.count("○ not enough data") == 1
+    assert page.words.count("✓ not worse") + page.words.count("○ undecided") == 1
     assert "neither more nor less is better" in page.words
 
 
@@ -415,7 +415,7 @@ async def test_what_came_at_the_same_time_and_the_alert_stand_beside_the_verdict
             await w.add(0.6 if later else 0.9, at=at, app="shop", cluster=f"s:{index}", **about)
         await w.look()
         page, other = await w.page("/compare?by=model&a=m-a&b=m-b"), await w.page("/compare?by=model&a=m-b&b=m-a")
-    assert "Roll back m-b, or release 8.2: they came at the same time" in page.words
+    assert "m-b and release 8.2 came at the same time: read the worst answers" in page.words
     assert "came at the same time" not in other.words
 
 
@@ -428,7 +428,7 @@ async def test_a_roll_back_leads_to_the_alert_of_its_metric(tmp_path):
     links = [one["href"] for one in page.all("a")]
     assert "Worse in the last 45 minutes" in page.words
     assert f"/alerts/{alert.fingerprint}" in links
-    assert "Cause and worst answers" not in whole.words
+    assert "Worst answers" not in whole.words
 
 
 async def test_another_kind_of_version_begins_with_its_own_latest_values(tmp_path):
