@@ -40,8 +40,8 @@ class _Keys:
 
 
 _NAMED: dict[str, list[str]] = table("gaugeway.prompts", "retrieval_words.toml")["keys"]
-_PASSAGE_KEYS, _TEXT_KEYS, _INNER_KEYS, _SOURCE_KEYS, _ID_KEYS, _SCORE_KEYS, _RETRIEVED_KEYS, _WRAPPERS = (
-    _Keys(*_NAMED[name]) for name in ("passage", "text", "inner", "source", "id", "score", "retrieved", "wrapper")
+_PASSAGE_KEYS, _TEXT_KEYS, _INNER_KEYS, _SOURCE_KEYS, _ID_KEYS, _SCORE_KEYS, _RETRIEVED_KEYS = (
+    _Keys(*_NAMED[name]) for name in ("passage", "text", "inner", "source", "id", "score", "retrieved")
 )
 SAYING_KEYS = _Keys(*_PASSAGE_KEYS, *_TEXT_KEYS)
 _CONTAINER_KEYS = _Keys(*_RETRIEVED_KEYS, *_NAMED["list"])
