@@ -54,11 +54,11 @@ async def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.9, 0.6)
         page = await w.page("/compare")
-    assert "✗ Model new looks worse than old weak evidence faithfulness \N{MINUS SIGN}0.3" in page.words
+    assert "✗ Model new looks worse than old cause not proven faithfulness \N{MINUS SIGN}0.3" in page.words
     assert "Roll back new." in page.words
     assert "✗ worse" in page.words
     assert "300" in page.words
-    assert "They hardly served at the same time (0 % of one version's scores)" in page.words
+    assert "They hardly ran at the same time (0 % of one version's scores)" in page.words
     risk, *_ = [one["title"] for one in page.all("button") if one.get("class") == "tip"]
     assert "Differences between the periods in which they served count as differences of the versions." in risk
     assert "old → new · model · all apps · 7 days · margin 0.02 Change" in page.words
@@ -72,7 +72,7 @@ async def test_a_better_version_may_be_shipped(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.6, 0.9, kind="tag")
         assert (
-            "✓ Release new is not worse than old weak evidence"
+            "✓ Release new is not worse than old cause not proven"
             in (await w.page("/compare?by=tag:release&a=old&b=new")).words
         )
 
@@ -292,7 +292,7 @@ async def test_of_the_same_questions_it_says_how_many_got_a_better_answer(tmp_pa
         await paired(w)
         page = await w.page("/compare?by=model&a=old&b=new")
     assert "B better 30, worse 10, same 20" in page.words
-    assert "different times" not in page.words
+    assert "hardly ran" not in page.words
     assert "+0.10" in page.words
 
 
@@ -306,9 +306,9 @@ async def test_two_periods_are_compared_whatever_the_version(tmp_path):
             await w.page("/compare?by=period&a=90d..80d&b=1h..now"),
             await w.page("/compare?by=period"),
         )
-    assert "✗ Worse in the last hour faithfulness \N{MINUS SIGN}0.3" in found.words
+    assert "✗ Worse in the last hour cause not proven faithfulness \N{MINUS SIGN}0.3" in found.words
     assert "Roll back" not in found.words
-    assert "different times" not in found.words
+    assert "hardly ran" not in found.words
     assert "in which they served" not in found.words
     assert "the two periods overlap" in overlapping.words
     assert "a period has the form SINCE..UNTIL, for example 14d..7d or 7d..now, not '2h'" in wrong.words
