@@ -148,7 +148,9 @@ def _url_problems(shared: Shared) -> list[str]:
         ("alerts.runbook_url", shared.alerts.runbook_url, _EXAMPLES[1]),
         ("telemetry.otlp_endpoint", shared.telemetry.otlp_endpoint, _EXAMPLES[2]),
     ]
-    found = ((key, endpoints.address_problem(url, example)) for key, url, example in named if url is not None)
+    found = [(key, endpoints.address_problem(url, example)) for key, url, example in named if url is not None]
+    if any(mark in (monitors.grafana_url or "") for mark in "?#@ "):
+        found.append(("monitors.grafana_url", "expected an address without a user, a query, a fragment or spaces"))
     return [f"{key}: {problem}" for key, problem in found if problem is not None]
 
 

@@ -267,7 +267,10 @@ def _apart(scores: Sides | Parts, test: SequentialTest, plan: Callable[..., int]
     if min(a.n, b.n) >= least:
         found = _deciding(found, test.interval(*looks[-1]), flipped=flipped)
     else:
-        found = replace(found, reason=f"needs {least} scores of each version, as most conversations have no name")
+        why = (
+            "most conversations have no name" if isinstance(scores, Sides) else "conversations are not read one by one"
+        )
+        found = replace(found, reason=f"needs {least} scores of each version, as {why}")
     if a.n_eff < MIN_N_EFF:
         return found
     # n / n_eff: the design effect, and that of unequal rates
@@ -439,8 +442,8 @@ def overlap_of(scores: Sides | Parts) -> float | None:
 
 
 def served_apart(rows: Iterable[Compared]) -> float | None:
-    """Return the smallest overlap of the rows where it is below `APART`, else None."""
-    least = min((row.overlap for row in rows if row.overlap is not None), default=1.0)
+    """Return the smallest overlap of the rows where it is below `APART`, else None; of few scores it says nothing."""
+    least = min((row.overlap for row in rows if row.overlap is not None and row.ci_low is not None), default=1.0)
     return least if least < APART else None
 
 

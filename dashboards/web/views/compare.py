@@ -348,14 +348,16 @@ class Comparisons:
         found = await compare_versions(self._store, query, lower_is_better=self._is_best_at_0)
         drawn = await finer(self._store, found.everything, query)
         draw = partial(rows_of, names=(wanted.a, wanted.b), margin=wanted.margin, is_best_at_0=self._is_best_at_0)
-        rows, axis = await asyncio.to_thread(draw, drawn, found.rows)
+        overlaps = {(sides.app, sides.metric): comparing.overlap_of(sides) for sides in drawn}
+        compared = [replace(row, overlap=overlaps[row.app, row.metric]) for row in found.rows]
+        rows, axis = await asyncio.to_thread(draw, drawn, compared)
         return Answer(
             rows=rows,
             axis=axis,
             decision=comparing.decision(found.rows),
             capped=found.partial,
             at=now,
-            apart=None if periods else comparing.served_apart(found.rows),
+            apart=None if periods else comparing.served_apart(compared),
             difference=await self._difference(query) if wanted.by == "prompt" else None,
         )
 
@@ -412,6 +414,7 @@ def _beside(site: Site, answer: Answer | None, by: str, b: str, since: float) ->
     firing = leading([alert for alert in site.engine.alerts() if alert.state == "firing"])
     versions, now = site.engine.versions, site.clock()
     of_b = [version for version in versions.all() if (version.kind, version.value) == (by, b)]
+    reasons = [row.reason for row in rows if row.directed and row.decision == "not enough data"]
     wait = partial(wait_s, served={version.app: now - max(version.first_seen, since) for version in of_b})
 
     def soonest(row: Compared) -> tuple[float, int]:
@@ -422,7 +425,7 @@ def _beside(site: Site, answer: Answer | None, by: str, b: str, since: float) ->
         "alerts": [alert for alert in firing if (alert.app, alert.metric) in worse],
         "plan": sorted((row for row in rows if row.directed and further(row)), key=soonest),
         "further": further,
-        "reasons": sorted({row.reason for row in rows if row.reason}),
+        "shared_reason": reasons[0] if len(set(reasons)) == 1 < len(reasons) else "",
         "wait": wait,
     }
 

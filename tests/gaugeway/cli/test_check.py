@@ -137,6 +137,12 @@ def test_each_mistake_is_named_by_itself_as_well():
             ["monitors.gateways[0]: expected an http(s) URL such as http://127"],
         ),
         ('[monitors]\npublic_url = "http://[:::"', ["monitors.public_url: expected an http(s) URL"]),
+        (
+            '[monitors]\ngrafana_url = "https://g.example/?orgId=2"',
+            ["monitors.grafana_url: expected an address without"],
+        ),
+        ('[monitors]\ngrafana_url = "https://u:p@g.example"', ["monitors.grafana_url: expected an address without"]),
+        ('[monitors]\ngrafana_url = "javascript:alert(1)"', ["monitors.grafana_url: expected a URL that starts with"]),
         ('[alerts]\nrunbook_url = "http://300.1.1.1"', ["alerts.runbook_url: its host looks like an IP address"]),
         (
             '[capture]\nredact = ["emial", "ip", "x"]\nredact_patterns = {a = "(", b = "x", C = "y"}\nsalt = ""',

@@ -66,6 +66,13 @@ def test_versions_that_served_at_different_times_say_so(begins, overlap):
     assert served_apart([row]) == (row.overlap if overlap < 0.5 else None)
 
 
+def test_a_metric_with_few_scores_does_not_say_that_versions_ran_apart():
+    row = decided(arm("a", [1.0] * 400), arm("b", [1.0] * 400))
+    few = decided(arm("a", [1.0] * 2), [point(f"b{at}", 5000 + at, 0.5) for at in range(2)])
+    assert few.overlap == 0.0
+    assert served_apart([row, few]) is None
+
+
 def test_counted_scores_say_how_far_they_overlap():
     def bin_of(hour, n):
         fields = {"app": "shop", "metric": "faithfulness", "slice": "m", "version": "1", "judge": None, "rate": 1.0}

@@ -177,7 +177,9 @@ def test_a_plan_takes_more_scores_for_less_and_for_dependent_ones():
         scores_needed(0.25, margin=0.02, distance=0.0)
 
 
-@pytest.mark.parametrize("setting", [{"margin": -0.1}, {"margin": 1.0}, {"alpha": 0.0}, {"tests": 0}])
+@pytest.mark.parametrize(
+    "setting", [{"margin": -0.1}, {"margin": 1.0}, {"alpha": 0.0}, {"alpha": 1e-320}, {"tests": 0}]
+)
 def test_settings_that_cannot_be_are_refused(setting):
     with pytest.raises(ValueError, match=r"margin|alpha"):
         SequentialTest(**setting)

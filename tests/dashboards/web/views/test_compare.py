@@ -439,3 +439,36 @@ async def test_another_kind_of_version_begins_with_its_own_latest_values(tmp_pat
         same = await w.page("/compare?of=model&by=model&a=m-1&b=new")
     assert chosen(page) == ["tag:release", "old", "new", "7d"]
     assert chosen(same) == ["model", "m-1", "new", "7d"]
+
+
+async def test_counted_scores_of_versions_that_ran_one_after_the_other_are_apart(tmp_path, monkeypatch):
+    """In bins of an hour both would seem to have run together."""
+    monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
+
+    async with world(tmp_path) as w:
+        await two(w, 0.9, 0.6, over_s=2400)
+        page = await w.page("/compare")
+    (share,) = re.findall(r"They hardly ran at the same time \((\d+) % of one version's scores\)", page.words)
+    assert int(share) < 20  # the bin in which one took over from the other
+
+
+async def test_a_reason_stands_once_only_if_it_is_that_of_every_undecided_metric(tmp_path, monkeypatch):
+    why = "needs 400 scores of each version, as conversations are not read one by one"
+
+    async with world(tmp_path) as w:
+        for metric in ("faithfulness", "answer_relevancy"):
+            await two(w, 0.9, 0.6, n=60, metric=metric)
+        named = await w.page("/compare?by=model&a=old&b=new")
+        monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
+        counted = await w.page("/compare?by=model&a=old&b=new&delta=0.03")
+    assert "400" not in named.words
+    assert f"Each undecided metric {why}." in counted.words
+    assert counted.words.count(why) == 1
+
+
+async def test_where_there_are_two_versions_it_asks_for_both(tmp_path):
+    async with world(tmp_path) as w:
+        await two(w, 0.9, 0.9, n=30)
+        page = await w.page("/compare?by=model&a=&b=new")
+    assert "Choose A and B." in page.words
+    assert "Only one version" not in page.words
