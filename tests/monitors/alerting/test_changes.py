@@ -311,3 +311,9 @@ def test_a_release_is_not_blamed_for_what_the_judge_or_the_traffic_explains(caus
     one = replace(alert(), likely_cause=cause, changes=(release,))
     assert "8.2" not in headline(one)
     assert at_onset(one) == "At the same time release 8.2 replaced 8.1."
+
+
+def test_a_slice_of_one_version_is_not_said_to_have_no_new_version():
+    fell = replace(alert(), changes=(), slice="topic=refunds")
+    assert "No new model" in at_onset(fell)
+    assert "No new model" not in at_onset(replace(fell, slice="model=m2"))
