@@ -33,13 +33,14 @@ class Grounded:
 
     name, version = "grounded", "1"
 
-    def __init__(self, delay_s=0.0):
-        self.asked, self._delay_s = [], delay_s
-        self.begun = asyncio.Event()
+    def __init__(self):
+        self.asked = []
+        self.begun, self.may_end = asyncio.Event(), asyncio.Event()
+        self.may_end.set()
 
     async def score(self, sample):
         self.begun.set()
-        await asyncio.sleep(self._delay_s)
+        await self.may_end.wait()
         if not sample.contexts:
             return Skipped("no_contexts")
         self.asked.append(sample)

@@ -112,12 +112,14 @@ async def test_what_comes_late_changes_no_score_and_asks_no_metric_that_gave_one
 
 
 async def test_what_comes_while_a_sample_is_being_evaluated_is_not_lost(tmp_path):
-    async with working(tmp_path / "s.db", metric=Grounded(delay_s=0.3)) as here:
+    async with working(tmp_path / "s.db") as here:
+        here.metric.may_end.clear()
         await here.queue.put([sample(trace_id="t")])
         await here.metric.begun.wait()
         await here.queue.supply([said("a", trace_id="t")])
         await here.until(lambda: _none_waits(here))
         assert await here.store.sample("s1") is None
+        here.metric.may_end.set()
         await is_settled(here)
         assert await here.outcome() == Score(0.25)
         assert here.scored == [("s1", ["grounded", "other"]), ("s1", ["grounded"])]
