@@ -182,14 +182,18 @@ def test_the_headline_names_what_moved_how_far_and_the_changes_before():
     assert headline(replace(ended, unwatched=True)) == "faithfulness of shop (model mini) is no longer watched"
 
 
+def without_means(text):
+    return re.sub(r"\b[01]\.\d\d\b", "#", text)
+
+
 async def test_page_api_and_notification_have_one_text_which_waits_for_the_cause(tmp_path):
     async with world(tmp_path) as w:
         alert = await fired(w)
         where = f"/alerts/{alert.fingerprint}"
         page, answer = await w.page(where), (await w.client.get(f"/api{where}")).json()
         assert (answer["title"], answer["summary"]) == (headline(alert), summary(alert))
-        for text in (headline(alert), verdict(alert), at_onset(alert)):
-            assert text in page.words
+        for text in (headline(alert), verdict(alert), at_onset(alert)):  # the page has the means up to now
+            assert without_means(text) in without_means(page.words)
         (case,) = [case for case in w.engine._cases if case.alert.fingerprint == alert.fingerprint]  # noqa: SLF001
         case.alert = replace(alert, changes=None, likely_cause="unknown", cause_detail="", at_alarm=None)
         page = await w.page(where)

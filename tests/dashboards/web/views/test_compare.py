@@ -449,7 +449,7 @@ async def test_counted_scores_of_versions_that_ran_one_after_the_other_are_apart
         await two(w, 0.9, 0.6, over_s=2400)
         page = await w.page("/compare")
     (share,) = re.findall(r"They hardly ran at the same time \((\d+) % of one version's scores\)", page.words)
-    assert int(share) < 20  # the bin in which one took over from the other
+    assert int(share) < 30  # the bin in which one took over from the other
 
 
 async def test_a_reason_stands_once_only_if_it_is_that_of_every_undecided_metric(tmp_path, monkeypatch):
