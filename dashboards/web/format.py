@@ -80,10 +80,10 @@ def roughly(seconds: float) -> str:
     """A time span in its largest unit.
 
     >>> roughly(5400), roughly(200_000), roughly(20)
-    ('2 h', '2 d', '20 s')
+    ('1 h', '2 d', '20 s')
     """
     size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size or unit == "s")
-    return f"{seconds / size:.0f} {unit}"
+    return f"{seconds // size:.0f} {unit}"
 
 
 def counted(value: float, noun: str) -> str:
@@ -167,9 +167,7 @@ def ago(at: float, now: float) -> str:
     apart = abs(now - at)
     if apart < 1.0:
         return "just now"
-    size, unit = next((size, unit) for size, unit in _UNITS if apart >= size)
-    words = f"{apart // size:.0f} {unit}"
-    return f"{words} ago" if at <= now else f"in {words}"
+    return f"{roughly(apart)} ago" if at <= now else f"in {roughly(apart)}"
 
 
 def when(moment: float | None, now: float) -> Markup:

@@ -97,6 +97,16 @@ def base_url_problem(url: str) -> str | None:
     return None if route is None else f"ends in {route}, which clients append to it: leave that out"
 
 
+def link_problem(url: str) -> str | None:
+    """Say why the page cannot link to paths below `url`.
+
+    >>> link_problem("https://grafana.example/?orgId=2")
+    'expected an address without a user, a query, a fragment or spaces'
+    """
+    bad = any(mark in url for mark in "?#@ ")
+    return "expected an address without a user, a query, a fragment or spaces" if bad else None
+
+
 def needs_key(url: str) -> bool:
     """Whether `url` is a provider's known to refuse every request without a key."""
     host = _host(url)

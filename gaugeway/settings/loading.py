@@ -149,8 +149,8 @@ def _url_problems(shared: Shared) -> list[str]:
         ("telemetry.otlp_endpoint", shared.telemetry.otlp_endpoint, _EXAMPLES[2]),
     ]
     found = [(key, endpoints.address_problem(url, example)) for key, url, example in named if url is not None]
-    if any(mark in (monitors.grafana_url or "") for mark in "?#@ "):
-        found.append(("monitors.grafana_url", "expected an address without a user, a query, a fragment or spaces"))
+    linked = [("monitors.public_url", monitors.public_url), ("monitors.grafana_url", monitors.grafana_url)]
+    found += [(key, endpoints.link_problem(url)) for key, url in linked if url is not None]
     return [f"{key}: {problem}" for key, problem in found if problem is not None]
 
 

@@ -143,7 +143,7 @@ def changes_at_onset(before: Sequence[Point], since: Sequence[Point], metric: st
     `before` and `since` are evaluations on either side of the onset. A version counts if its share grew beyond chance
     (Wilson intervals that do not overlap at 99 %), its scores moved as the mean did and, where other versions remain,
     further than theirs. All of a kind that grew are named if the answers that they took over hold half of the move.
-    Changes whose answers are nearly the same cannot be told apart: they are `inseparable`.
+    Changes whose answers are nearly the same are `inseparable`.
     """
     new = _scores(since, metric)
     recent = _recent(_scores(before, metric), new, LEAST_RECENT)

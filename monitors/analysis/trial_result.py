@@ -25,7 +25,6 @@ from monitors.statistics.multiple_testing import affected
 from monitors.statistics.sequential_ab import (
     MIN_SCORES,
     SequentialTest,
-    Verdict,
     interval,
     log_evidence,
     paired_difference,
@@ -184,8 +183,10 @@ def trial_result(metrics: Mapping[str, Sequence[Pair]], rules: TrialRules) -> Tr
             results.append(_ratio(metric, pairs, end_alpha))
             continue
         scores = _Scores(pairs, grouped, flipped=metric in rules.lower_is_better)
-        verdict, decided_at = _replayed(scores, SequentialTest(rules.margin, end_alpha))
-        results.append(_result(metric, scores, rules, end_alpha, verdict))
+        test = SequentialTest(rules.margin, end_alpha)
+        decided_at = _replayed(scores, test)
+        verdict = test.verdict()
+        results.append(_result(metric, scores, rules, end_alpha, test))
         if decided_at is not None and (verdict.decision == "roll back" or role == "primary") and role != "reported":
             decisions.append((decided_at, verdict.decision != "roll back", metric))
     primary = next(result for result in results if result.role == "primary")
@@ -245,14 +246,14 @@ class _Scores:
         return bool(self._named[end - 1] < NAMED_SHARE or self._conversations[end - 1] >= FEWEST_NAMES)
 
 
-def _replayed(scores: _Scores, test: SequentialTest) -> tuple[Verdict, float | None]:
-    """Return the verdict of the test after all whole looks, and when it was reached."""
+def _replayed(scores: _Scores, test: SequentialTest) -> float | None:
+    """Look at all whole looks; return when the verdict was reached."""
     decided_at = None
     for end in filter(scores.enough, _whole_looks(len(scores.pairs))):
         (halves,) = scores.estimates(end, scores.halves)
         if test.look_at_pairs(halves) != "not enough data" and decided_at is None:
             decided_at = max(pair.at for pair in scores.pairs[:end])
-    return test.verdict(), decided_at
+    return decided_at
 
 
 def _whole_looks(count: int) -> Iterator[int]:
@@ -265,7 +266,8 @@ def _whole_looks(count: int) -> Iterator[int]:
     return (end for end in look_sizes(2 * count + _BLOCK) if end <= count)
 
 
-def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, verdict: Verdict) -> MetricResult:
+def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, test: SequentialTest) -> MetricResult:
+    verdict = test.verdict()
     role, n = rules.role(metric), len(scores.pairs)
     if not n:
         return MetricResult(metric=metric, role=role, n=0, end_alpha=end_alpha)
@@ -274,11 +276,11 @@ def _result(metric: str, scores: _Scores, rules: TrialRules, end_alpha: float, v
     apart = live.sd**2 / live.n_eff + candidate.sd**2 / candidate.n_eff
     together = 4.0 * halves.sd**2 / halves.n_eff
     needed = threshold(end_alpha)
-    difference, variance, conversations = paired_difference(halves, needed)
+    difference, variance, _ = paired_difference(halves, needed)
     low = high = more = more_if_equal = None
-    if conversations >= MIN_SCORES and scores.enough(n):
+    if (ends := test.interval(halves)) is not None and scores.enough(n):
         distance = difference + rules.margin
-        low, high = _on_own_scale(scores, interval(difference, variance, rules.margin, needed), 2.0 * halves.mean - 1.0)
+        low, high = _on_own_scale(scores, ends, 2.0 * halves.mean - 1.0)
         if verdict.decision == "not enough data":
             if rules.margin:
                 more_if_equal = _more(times_needed(rules.margin, variance, rules.margin, needed, seen=distance), n)

@@ -43,7 +43,7 @@ all others. What is to be decided is mostly of the size of the margin: equal ver
 and at a margin of .02 a loss of .05 is one and a half."""
 LEAST_SCALE = 0.01
 """A smaller margin is taken for this one in the mixture."""
-POWER, LEAST_ALPHA = 0.8, 1e-300
+POWER = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,9 +184,9 @@ def interval(difference: float, variance: float, margin: float, needed: float) -
 
 def threshold(alpha: float, tests: int = 1) -> float:
     """Return the ln of the evidence at which one of `tests` comparisons is decided. Raises ValueError out of range."""
-    if not (LEAST_ALPHA <= alpha < 1.0 and tests >= 1):
-        raise ValueError(f"alpha must be in [{LEAST_ALPHA}, 1) and tests at least 1, got {alpha!r} and {tests!r}")
-    return math.log(tests / alpha)
+    if not (0.0 < alpha < 1.0 and tests >= 1):
+        raise ValueError(f"alpha must be in (0, 1) and tests at least 1, got {alpha!r} and {tests!r}")
+    return math.log(tests) - math.log(alpha)  # the quotient overflows
 
 
 def log_evidence(distance: float, variance: float, margin: float) -> float:

@@ -62,7 +62,7 @@ PRESETS = {
 }
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "○", "differs": "≠", "within the margin": "≈"}
 TOGETHER_S = 900.0
-"""A version of another kind that came so close to B, in seconds, cannot be told apart from it."""
+"""Seconds: no comparison separates B from a version of another kind that came so close to it."""
 DIGITS = 3
 """Decimals: what is compared is of the size of the margin."""
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5

@@ -189,7 +189,8 @@ def at_onset(alert: Alert) -> str:
     """Return what changed at the onset, and what the data say about it, in sentences; "" while that is not known."""
     if alert.changes is None or alert.state == "resolved":
         return ""
-    known = alert.changes or alert.slice.startswith(("model=", "prompt="))  # a version by itself may be a new one
+    # versions are compared within the slice, and one that is a version has no other
+    known = alert.changes or alert.slice.startswith(("model=", "prompt=", "tag:"))
     some, found = suspected(alert), [] if known else [f"{NOTHING_CHANGED}."]
     together, alone = [change for change in some if change.inseparable], alert.changes
     if len(together) > 1:

@@ -62,7 +62,7 @@ class Additions(Struct):
 
 
 def wanted(sample: Sample, evaluations: Sequence[Evaluation]) -> Wanted:
-    """Check one call by itself, so that it cannot spoil the batch. Raises RefusedError."""
+    """Check one call alone, so that it cannot spoil the batch. Raises RefusedError."""
     if any(evaluation.sample_id != sample.id for evaluation in evaluations):
         raise RefusedError(f"an evaluation belongs to another sample than {sample.id!r}")
     call = Wanted(sample, evaluations, encoded(sample).decode())

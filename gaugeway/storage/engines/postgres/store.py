@@ -95,7 +95,7 @@ class Days:
 
 
 async def _make(connection: Connection, day: int) -> None:
-    """Make a day apart and attach it: that locks nobody out, as making it in place would."""
+    """Create the partition of a day detached and attach it: creating it in place would lock the table."""
     for table in _TABLES:
         name = _name(table, day)
         await connection.execute(

@@ -72,7 +72,7 @@ async def test_a_better_version_may_be_shipped(tmp_path):
     async with world(tmp_path) as w:
         await two(w, 0.6, 0.9, kind="tag")
         assert (
-            "✓ Release new is not worse than old cause not proven"
+            "✓ Release new is not worse than old Not worse by more than the margin of 0.02"
             in (await w.page("/compare?by=tag:release&a=old&b=new")).words
         )
 
